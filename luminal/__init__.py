@@ -1,0 +1,1 @@
+"""luminal: a search-based inference compiler."""

@@ -1,0 +1,60 @@
+"""Every error that luminal raises on purpose.
+
+LuminalError
+├── ShapeError        shapes or ranks that do not fit (also a ValueError)
+├── DTypeError        dtypes that do not fit (also a TypeError)
+├── ArgumentError     a bad argument value (also a ValueError)
+├── OutOfRangeError   an index outside its dimension (also an IndexError)
+├── WeightsError      a model file that cannot be read
+├── DeviceError       no such device, or it failed
+├── UnsupportedError  something luminal does not do (also a NotImplementedError)
+└── InternalError     a bug in luminal itself: names the stage and where the dump lies
+"""
+
+__all__ = [
+    "ArgumentError",
+    "DTypeError",
+    "DeviceError",
+    "InternalError",
+    "LuminalError",
+    "OutOfRangeError",
+    "ShapeError",
+    "UnsupportedError",
+    "WeightsError",
+]
+
+
+class LuminalError(Exception):
+    """Base of all errors of luminal; the text says what is wrong and what to try."""
+
+
+class ShapeError(LuminalError, ValueError):
+    """Shapes or ranks do not fit together."""
+
+
+class DTypeError(LuminalError, TypeError):
+    """A dtype is not accepted here."""
+
+
+class ArgumentError(LuminalError, ValueError):
+    """An argument has a value that is not accepted."""
+
+
+class OutOfRangeError(LuminalError, IndexError):
+    """An index lies outside the dimension that it indexes."""
+
+
+class WeightsError(LuminalError, ValueError):
+    """A model file is damaged, truncated or of an unknown kind."""
+
+
+class DeviceError(LuminalError, RuntimeError):
+    """A device is missing or failed."""
+
+
+class UnsupportedError(LuminalError, NotImplementedError):
+    """luminal does not do this."""
+
+
+class InternalError(LuminalError, RuntimeError):
+    """A bug in luminal: the text names the stage and the rule or kernel."""

@@ -1,0 +1,166 @@
+"""Views: index maps on the edges of a graph. They move no data and compose by substitution.
+
+In: shapes and index expressions. Out: `View`. A view reads element `index(i0, i1, ...)` of its
+source wherever every expression of `valid` is >= 0, and the value `fill` elsewhere (padding).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from luminal.ir.expr import Expr, ExprLike, Var, axis_var, const, is_nonnegative, prod, to_expr
+
+__all__ = [
+    "Shape", "View", "axes_of", "expand", "flip", "identity", "pad", "permute", "reshape",
+    "slice_", "unfold",
+]  # fmt: skip
+
+Shape = tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """An index map from `shape` to `source` (both tuples of dimensions).
+
+    `index[d]` is the source index along d in terms of `axes_of(shape)`; `valid` are expressions
+    that must all be >= 0 for the source to be read; `fill` is the value where they are not (in
+    the source's dtype; -0.0 is the neutral fill for sums of padded parts).
+    """
+
+    shape: Shape
+    source: Shape
+    index: tuple[Expr, ...]
+    valid: tuple[Expr, ...] = ()
+    fill: float | int | bool = 0
+
+    @property
+    def is_identity(self) -> bool:
+        """True if this view changes nothing."""
+        return (
+            not self.valid
+            and self.shape == self.source
+            and self.index == tuple(to_expr(a) for a in axes_of(self.shape))
+        )
+
+    def then(self, outer: View) -> View | None:
+        """The view `outer` of this view as one view; None if both pad with different fills."""
+        if self.valid and outer.valid and repr(self.fill) != repr(outer.fill):
+            return None
+        env = dict(zip(axes_of(self.shape), outer.index, strict=True))
+        valid = [e.substitute(env) for e in self.valid] + list(outer.valid)
+        kept = tuple(dict.fromkeys(e for e in valid if not is_nonnegative(e)))
+        index = tuple(e.substitute(env) for e in self.index)
+        return View(outer.shape, self.source, index, kept, self.fill if self.valid else outer.fill)
+
+
+def axes_of(shape: Shape, prefix: str = "i") -> tuple[Var, ...]:
+    """The canonical axis variables i0, i1, ... of a shape."""
+    return tuple(axis_var(f"{prefix}{d}", extent) for d, extent in enumerate(shape))
+
+
+def _exprs(shape: Shape) -> list[Expr]:
+    return [to_expr(a) for a in axes_of(shape)]
+
+
+def identity(shape: Shape) -> View:
+    """The view that changes nothing."""
+    return View(shape, shape, tuple(_exprs(shape)))
+
+
+def permute(shape: Shape, order: tuple[int, ...]) -> View:
+    """Dimension d of the result is dimension order[d] of the source."""
+    new = tuple(shape[d] for d in order)
+    index: list[Expr] = [const(0)] * len(shape)
+    for position, d in enumerate(order):
+        index[d] = to_expr(axes_of(new)[position])
+    return View(new, shape, tuple(index))
+
+
+def expand(shape: Shape, new: Shape) -> View:
+    """Broadcast: `new` has at least as many dimensions, aligned at the right; 1 stretches."""
+    axes = axes_of(new)
+    offset = len(new) - len(shape)
+    index = tuple(
+        const(0) if size.value == 1 else to_expr(axes[offset + d]) for d, size in enumerate(shape)
+    )
+    return View(new, shape, index)
+
+
+def reshape(shape: Shape, new: Shape) -> View:
+    """The same elements in row-major order with another shape; the caller checks the counts."""
+    axes = axes_of(new)
+    if shape and len(shape) < len(new):
+        paired = _split_dims(shape, new)
+        if paired is not None:
+            return View(new, shape, paired)
+    flat = const(0)
+    for axis, extent in zip(axes, new, strict=True):
+        flat = flat * extent + to_expr(axis)
+    index: list[Expr] = []
+    for d in range(len(shape)):
+        inner = prod(shape[d + 1 :])
+        index.append(flat // inner % shape[d] if d else flat // inner)
+    return View(new, shape, tuple(index))
+
+
+def _split_dims(shape: Shape, new: Shape) -> tuple[Expr, ...] | None:
+    """Index when each source dimension is the product of consecutive new ones."""
+    axes, index, position = axes_of(new), [], 0
+    for d, extent in enumerate(shape):
+        total, flat = const(1), const(0)
+        while position < len(new) and (total != extent or (new[position].value == 1)):
+            if total == extent and d + 1 < len(shape) and shape[d + 1].value == 1:
+                break
+            flat = flat * new[position] + to_expr(axes[position])
+            total = total * new[position]
+            position += 1
+        if total != extent:
+            return None
+        index.append(flat)
+    return tuple(index) if position == len(new) else None
+
+
+def slice_(shape: Shape, axis: int, start: ExprLike, size: ExprLike, step: int = 1) -> View:
+    """size elements along `axis` from `start` (>= 0), `step` apart (may be negative)."""
+    new = (*shape[:axis], to_expr(size), *shape[axis + 1 :])
+    index = _exprs(new)
+    index[axis] = to_expr(start) + index[axis] * step
+    return View(new, shape, tuple(index))
+
+
+def flip(shape: Shape, axis: int) -> View:
+    """Reversed along `axis`."""
+    index = _exprs(shape)
+    index[axis] = shape[axis] - 1 - index[axis]
+    return View(shape, shape, tuple(index))
+
+
+def pad(
+    shape: Shape, axis: int, before: ExprLike, after: ExprLike, fill: float | int | bool = 0,
+    inner: int = 0,
+) -> View:  # fmt: skip
+    """`fill` added before and after along `axis`, and `inner` of it between elements.
+
+    Negative amounts crop.
+    """
+    before, after, step = to_expr(before), to_expr(after), inner + 1
+    size = before + (shape[axis] - 1) * step + 1 + after
+    new = (*shape[:axis], size, *shape[axis + 1 :])
+    index = _exprs(new)
+    offset = index[axis] - before
+    valid = [offset, (shape[axis] - 1) * step - offset]
+    if step > 1:
+        valid.append(-(offset % step))
+    index[axis] = offset // step
+    kept = tuple(e for e in valid if not is_nonnegative(e))
+    return View(new, shape, tuple(index), kept, fill)
+
+
+def unfold(shape: Shape, axis: int, size: int, step: int, dilation: int = 1) -> View:
+    """Windows along `axis`: that dimension becomes the count, and `size` is appended last."""
+    count = (shape[axis] - (dilation * (size - 1) + 1)) // step + 1
+    new = (*shape[:axis], count, *shape[axis + 1 :], const(size))
+    index = _exprs(new)
+    window = index.pop()
+    index[axis] = index[axis] * step + window * dilation
+    return View(new, shape, tuple(index))
