@@ -1,1 +1,5 @@
 """luminal: a search-based inference compiler."""
+
+from luminal.errors import LuminalError
+
+__all__ = ["LuminalError"]

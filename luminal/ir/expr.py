@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Mapping
+from math import gcd
 from typing import Protocol, runtime_checkable
 
 __all__ = [
@@ -515,6 +516,17 @@ def _coarse(rest: Expr, divisor: int) -> tuple[int, Expr, Expr] | None:
     return None
 
 
+def _shared_factor(rest: Expr, den: Expr) -> tuple[int, Expr, Expr, Expr] | None:
+    """rest == g*a + s and den == g*d with g > 1 and 0 <= s < g, for a symbolic divisor."""
+    g = gcd(*(c for _, c in den.terms))
+    if den.value is not None or g == 1:
+        return None
+    a, s = _split(rest, const(g))
+    if not _within(s, const(g)):
+        return None
+    return g, a, Expr(tuple((m, c // g) for m, c in den.terms)), s
+
+
 def floor_div(num: ExprLike, den: ExprLike) -> Expr:
     """num // den (floor), den > 0, simplified by ranges."""
     num, den = to_expr(num), to_expr(den)
@@ -531,6 +543,9 @@ def floor_div(num: ExprLike, den: ExprLike) -> Expr:
             return quotient + floor_div(coarse[1], den.value // coarse[0])
     if rest.lo < 0 <= num.lo:
         quotient, rest = ZERO, num
+    shared = _shared_factor(rest, den)
+    if shared:
+        return quotient + floor_div(shared[1], shared[2])
     if len(rest.terms) == 1 and rest.terms[0][1] == 1 and len(rest.terms[0][0]) == 1:
         inner = rest.terms[0][0][0]
         if isinstance(inner, Div):
@@ -554,6 +569,9 @@ def remainder(num: ExprLike, den: ExprLike) -> Expr:
             return remainder(coarse[1], den.value // coarse[0]) * coarse[0] + coarse[2]
     if rest.lo < 0 <= num.lo:
         rest = num
+    shared = _shared_factor(rest, den)
+    if shared:
+        return remainder(shared[1], shared[2]) * shared[0] + shared[3]
     return Expr((((Mod(rest, den),), 1),))
 
 

@@ -142,6 +142,18 @@ class Kernel:
         """Buffers that the kernel stores to."""
         return tuple(dict.fromkeys(s.buffer for s in self.stores))
 
+    def arguments(self) -> tuple[str, ...]:
+        """The buffers of the native argument block: what is read, then what is only written."""
+        return tuple(dict.fromkeys((*self.reads(), *self.writes())))
+
+    def dims(self) -> tuple[Var, ...]:
+        """The symbolic dimensions of the argument block, by name: variables that are not axes."""
+        bound = {a for t in self.subterms() for a in t.axes} | set(self.axes)
+        found = {v for a in bound if a.bound is not None for v in a.bound.variables()}
+        for store in self.stores:
+            found |= store.value.free.union(*(e.variables() for e in store.index))
+        return tuple(sorted(found - bound, key=lambda v: v.name))
+
     def subterms(self) -> tuple[Term, ...]:
         """All subterms of values and indices in a fixed order; `Stage.term` counts here."""
         return _subterms(self.stores)

@@ -1,7 +1,7 @@
 """Program: what code generation hands to the runtime.
 
 In: a Plan and generated source. Out: a frozen value that names every native symbol. The native
-side follows one calling convention, stated at `Program`.
+side follows one calling convention, stated at `KernelCode`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,14 @@ __all__ = ["KernelCode", "Program"]
 
 @dataclass(frozen=True, slots=True)
 class KernelCode:
-    """One kernel's native symbols: `name`(args, lo, hi, scratch) runs grid chunks lo..hi-1,
-    `name`_grid(args) -> i64 is their number, `name`_cost(args) -> i64 its time on one thread, ns.
+    """Machine-independent code of one distinct kernel and its native symbols.
+
+    `name`(args: ptr, lo: i64, hi: i64, scratch: ptr) runs grid chunks lo..hi-1; `name`_grid(args)
+    -> i64 is their number (0: nothing to do); `name`_cost(args) -> i64 estimates the time of all
+    of them on one thread, ns. `args` is an array of 64-bit words: the address of each buffer of
+    `Kernel.arguments()`, the value of each of `Kernel.dims()`, and last the address of a 32-bit
+    error word, which is set to 1 when an index is out of range (no wild access happens).
+    `scratch` is private to a thread: `scratch_bytes`, 64-byte aligned.
     """
 
     name: str
@@ -27,15 +33,10 @@ class KernelCode:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A plan with its kernels' source.
-
-    `args` of every native function is an array of 64-bit words: for each buffer of
-    `plan.buffers` its address, then the value of each of `plan.dims`, then the address of a 32-bit
-    error word that a kernel sets to 1 + the number of the buffer whose index was out of range.
-    `kernels[i]` is the code of `plan.kernels[i]`; equal kernels share a source under one name
-    only if they use the same argument words.
-    """
+    """A plan and its code. Kernel i of the plan runs `codes[calls[i]]` with its own arguments:
+    kernels that are equal up to names share one code."""
 
     plan: Plan
     target: Target
-    kernels: tuple[KernelCode, ...]
+    codes: tuple[KernelCode, ...]
+    calls: tuple[int, ...]

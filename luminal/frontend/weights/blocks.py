@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["BLOCK_TYPES", "REMOVED_TYPES", "BlockType", "Blocks"]
+__all__ = ["BLOCK_TYPES", "REFUSED_TYPES", "BlockType", "Blocks"]
 
 _F16 = np.dtype("<f2")
 _CODEBOOK = np.array(
@@ -110,15 +110,6 @@ def _q8_0(raw: np.ndarray) -> Blocks:
     return Blocks("i8", raw[:, 2:].view(np.int8), _half(raw, 0))
 
 
-def _q8_1(raw: np.ndarray) -> Blocks:
-    return Blocks("i8", raw[:, 4:].view(np.int8), _half(raw, 0))
-
-
-def _q8_k(raw: np.ndarray) -> Blocks:
-    scale = np.ascontiguousarray(raw[:, :4]).view("<f4")[:, 0]
-    return Blocks("i8", raw[:, 4:260].view(np.int8), scale)
-
-
 def _q2_k(raw: np.ndarray) -> Blocks:
     packed = raw[:, :16]
     quants = _bits(raw[:, 16:80], 2, 32).view(np.int8)
@@ -182,13 +173,11 @@ _TYPES = (
     BlockType(6, "Q5_0", 32, 22, _q5_0),
     BlockType(7, "Q5_1", 32, 24, _q5_1),
     BlockType(8, "Q8_0", 32, 34, _q8_0),
-    BlockType(9, "Q8_1", 32, 36, _q8_1),
     BlockType(10, "Q2_K", 256, 84, _q2_k),
     BlockType(11, "Q3_K", 256, 110, _q3_k),
     BlockType(12, "Q4_K", 256, 144, _q4_k),
     BlockType(13, "Q5_K", 256, 176, _q5_k),
     BlockType(14, "Q6_K", 256, 210, _q6_k),
-    BlockType(15, "Q8_K", 256, 292, _q8_k),
     BlockType(16, "IQ2_XXS", 256, 66),
     BlockType(17, "IQ2_XS", 256, 74),
     BlockType(18, "IQ3_XXS", 256, 98),
@@ -209,13 +198,15 @@ _TYPES = (
     BlockType(39, "MXFP4", 32, 17),
 )
 BLOCK_TYPES: Mapping[int, BlockType] = {block.code: block for block in _TYPES}
-REMOVED_TYPES: Mapping[int, str] = {
-    4: "Q4_2",
-    5: "Q4_3",
-    31: "Q4_0_4_4",
-    32: "Q4_0_4_8",
-    33: "Q4_0_8_8",
-    36: "IQ4_NL_4_4",
-    37: "IQ4_NL_4_8",
-    38: "IQ4_NL_8_8",
+REFUSED_TYPES: Mapping[int, str] = {
+    4: "Q4_2, which was removed from GGUF",
+    5: "Q4_3, which was removed from GGUF",
+    9: "Q8_1, which is for activations only",
+    15: "Q8_K, which is for activations only",
+    31: "Q4_0_4_4, which was removed from GGUF",
+    32: "Q4_0_4_8, which was removed from GGUF",
+    33: "Q4_0_8_8, which was removed from GGUF",
+    36: "IQ4_NL_4_4, which was removed from GGUF",
+    37: "IQ4_NL_4_8, which was removed from GGUF",
+    38: "IQ4_NL_8_8, which was removed from GGUF",
 }

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from luminal.errors import WeightsError
-from luminal.frontend.weights.blocks import BLOCK_TYPES, REMOVED_TYPES, BlockType
+from luminal.frontend.weights.blocks import BLOCK_TYPES, REFUSED_TYPES, BlockType
 from luminal.frontend.weights.files import map_file
 from luminal.frontend.weights.quant import QuantTensor
 
@@ -252,8 +252,8 @@ def _tensor_info(cursor: _Cursor, index: int) -> _TensorInfo:
     extents = [cursor.u64(what) for _ in range(rank)]
     kind, offset = cursor.u32(what), cursor.u64(what)
     if kind not in BLOCK_TYPES:
-        gone = f", {REMOVED_TYPES[kind]}, which was removed from GGUF" if kind in REMOVED_TYPES else ""
-        raise cursor.fail(f"tensor {name!r} has the unknown quant type {kind}{gone}")
+        gone = f", {REFUSED_TYPES[kind]}" if kind in REFUSED_TYPES else ""
+        raise cursor.fail(f"tensor {name!r} has the unknown or unusable quant type {kind}{gone}")
     block = BLOCK_TYPES[kind]
     elements = 1
     for extent in extents:

@@ -1,0 +1,192 @@
+"""Loop IR: structured SSA between the generic lowering and the printers of each target.
+
+In: objects built by `lower*.py`. Out: the same objects, printed by `llvm.py` (and C dialects).
+Every value is a scalar or a vector of one dtype and is defined before its use in an enclosing
+block. Nothing here knows terms, schedules or operators.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from luminal.ir.dtype import DType
+
+__all__ = [
+    "Block", "Fail", "For", "Function", "If", "Let", "Literal", "Load", "OPS", "Operand", "Prefetch",
+    "Statement", "Store", "Value",
+]  # fmt: skip
+
+OPS = {
+    "add": "a + b (ints wrap)",
+    "sub": "a - b",
+    "mul": "a * b",
+    "div": "a / b, floats",
+    "fma": "a * b + c, one rounding where the target has it",
+    "mod": "C fmod; ints: sign of the dividend, x mod 0 = 0",
+    "udiv": "a // b, ints >= 0, b > 0",
+    "urem": "a % b, ints >= 0, b > 0",
+    "floordiv": "floor(a / b), signed, b > 0",
+    "floormod": "a - b * floor(a / b), b > 0",
+    "min": "smaller of two ints",
+    "max": "larger of two; NaN wins",
+    "lt": "a < b; false with NaN",
+    "le": "a <= b",
+    "eq": "a == b",
+    "and": "bools or ints",
+    "or": "bools or ints",
+    "not": "bool",
+    "select": "c ? a : b",
+    "exp2": "2 ** a",
+    "log2": "base-2 logarithm",
+    "sin": "sine",
+    "sqrt": "square root",
+    "recip": "1 / a",
+    "cast": "to the dtype of the result, as ir/interp.py defines it",
+    "splat": "scalar to every lane",
+    "lanes": "0, 1, 2, ... as a vector; no argument",
+    "extract": "lane `attr[0]` of a vector",
+    "insert": "vector a with lane `attr[0]` replaced by scalar b",
+    "shuffle": "lanes `attr` of the concatenation of a and b",
+    "reduce_add": "sum of the lanes, any order",
+    "reduce_max": "maximum of the lanes; NaN wins",
+    "dot4": "c + sums of 4 adjacent products: a u8 or i8, b i8, 4n lanes each; c i32, n lanes",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """An SSA value: `lanes` elements of `dtype` (bool is one bit; lanes 1 is a scalar)."""
+
+    name: str
+    dtype: DType
+    lanes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A constant, in every lane."""
+
+    value: float | int | bool
+    dtype: DType
+    lanes: int = 1
+
+
+Operand = Value | Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Let:
+    """result = op(args)."""
+
+    result: Value
+    op: str
+    args: tuple[Operand, ...]
+    attr: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """result = element(s) of argument or scratch `base` at `offset` (an i64, in elements).
+
+    A vector result reads consecutive elements from a scalar offset, or gathers from a vector of
+    offsets. `mask` (bool, same lanes) turns lanes off; those are 0. 4-bit elements lie two to a
+    byte, low nibble first. `dtype` is the storage type in memory; the result has the same dtype
+    for computing types, and for storage types the decoded one (u4 i4 -> i8, f8/f4/e8m0 -> f32).
+    `align` in bytes is guaranteed.
+    """
+
+    result: Value
+    base: str
+    dtype: DType
+    offset: Operand
+    mask: Operand | None = None
+    align: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Writes a value to consecutive elements of `base`, or scatters at a vector of offsets in
+    lane order. The value has the storage dtype already."""
+
+    base: str
+    dtype: DType
+    offset: Operand
+    value: Operand
+    mask: Operand | None = None
+    align: int = 1
+    nontemporal: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Prefetch:
+    """Hint that `base` at `offset` (elements) is read soon."""
+
+    base: str
+    dtype: DType
+    offset: Operand
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """Sets the kernel's error word if `condition` (any lane) is true."""
+
+    condition: Operand
+
+
+@dataclass(slots=True)
+class Block:
+    """Statements in order."""
+
+    body: list[Statement] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class For:
+    """for var in lo .. hi-1, step 1. `carried` are (inside, initial) pairs; the body ends by
+    passing `yields` to the next iteration, and `results` hold the last ones after the loop (the
+    initial ones if it does not run). `nonempty`: lo < hi is known."""
+
+    var: Value
+    lo: Operand
+    hi: Operand
+    body: Block
+    carried: tuple[tuple[Value, Operand], ...] = ()
+    yields: tuple[Operand, ...] = ()
+    results: tuple[Value, ...] = ()
+    nonempty: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    """Runs one block; `results` take `then_yields` or `else_yields`."""
+
+    condition: Operand
+    then: Block
+    orelse: Block
+    then_yields: tuple[Operand, ...] = ()
+    else_yields: tuple[Operand, ...] = ()
+    results: tuple[Value, ...] = ()
+
+
+Statement = Let | Load | Store | Prefetch | Fail | For | If
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """One kernel. `arguments` are the names of its buffers and `dims` those of its symbolic
+    dimensions (i64 values usable in the body), in the order of the argument block. `scratch` maps
+    names of local memory to (byte offset in the thread's scratch). `lo`, `hi`: the chunk range.
+    `grid` and `cost_ns` are blocks that compute i64 values `grid_value`, `cost_value`."""
+
+    name: str
+    arguments: tuple[str, ...]
+    dims: tuple[str, ...]
+    scratch: tuple[tuple[str, int], ...]
+    scratch_bytes: int
+    lo: Value
+    hi: Value
+    body: Block
+    grid: Block
+    grid_value: Operand
+    cost: Block
+    cost_value: Operand
