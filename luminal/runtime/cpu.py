@@ -126,7 +126,7 @@ def link(
     """Link object code for this machine; `names` are the symbols whose addresses are wanted.
 
     Undefined symbols are looked up in `imports`, then in the process (libc, libm, Python).
-    InternalError names a symbol that is missing.
+    InternalError if a symbol is missing (LLVM names it on standard error).
     """
     wanted = tuple(names)
     builder = llvm().JITLibraryBuilder()

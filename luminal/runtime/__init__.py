@@ -1,0 +1,1 @@
+"""Runtime: devices, machine code in memory, threads, arenas and the executor of a Program."""
