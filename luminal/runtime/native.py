@@ -3,7 +3,8 @@
 In: the platform's way to pause and to park a thread. Out: LLVM text with the functions `lm_*`,
 the layout constants of the two structures they share with Python (CALL, POOL). The protocol:
 `ticket` = phase number << 32 | batches left. A batch is claimed by a compare-and-swap of the
-whole word, so a stale claim fails; who finishes a phase's last batch opens the next phase.
+whole word, so a stale claim fails; who finishes a phase's last batch opens the next phase. A
+thread may still be leaving the last run when the next begins, so it only ever adds to the ticket.
 """
 
 from __future__ import annotations
@@ -427,14 +428,8 @@ def _expand(line: str) -> str:
     if head == "$record":
         return f"  %row = mul i64 {rest.rstrip('}')}, 32\n  {_RECORD}"
     if head == "$bump":
-        left = rest.rstrip("}")
-        tag = "e" if left == "0" else "t"
-        return f"""  %{tag}.old = load atomic i64, ptr %pool monotonic, align 8
-  %{tag}.high = lshr i64 %{tag}.old, 32
-  %{tag}.next = add i64 %{tag}.high, 1
-  %{tag}.seq = shl i64 %{tag}.next, 32
-  %{tag}.new = or i64 %{tag}.seq, {left}
-  store atomic i64 %{tag}.new, ptr %pool seq_cst, align 8"""
+        return f"""  %word.{rest[0] == "0"} = add i64 {rest.rstrip("}")}, 4294967296
+  %old.{rest[0] == "0"} = atomicrmw add ptr %pool, i64 %word.{rest[0] == "0"} seq_cst"""
     return line
 
 
