@@ -1,0 +1,50 @@
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
+TORCH ?= torch==2.13.0
+
+.PHONY: help demo test check format bench clean
+
+help:
+	@echo "make demo   run a real LLM and a real encoder      make test   the tests"
+	@echo "make check  format, lint, types, imports, counts   make bench  tables in docs/benchmarks.md"
+
+$(VENV)/base: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) --upgrade pip
+	$(PIP) "$(TORCH)"
+	$(PIP) -e ".[llm]"
+	@touch $@
+
+$(VENV)/dev: $(VENV)/base
+	$(PIP) -e ".[dev]" transformers expecttest
+	@touch $@
+
+$(VENV)/bench: $(VENV)/dev
+	$(PIP) onnx onnxruntime xllamacpp
+	@touch $@
+
+demo: $(VENV)/base
+	$(PIP) safetensors transformers
+	$(BIN)/python examples/demo.py
+
+test: $(VENV)/dev
+	$(BIN)/python -m pytest
+
+check: $(VENV)/dev
+	$(BIN)/ruff format --check luminal tests benchmarks examples
+	$(BIN)/ruff check luminal tests benchmarks examples
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest tests/test_style.py
+
+format: $(VENV)/dev
+	$(BIN)/ruff format luminal tests benchmarks examples
+	$(BIN)/ruff check --fix luminal tests benchmarks examples
+
+bench: $(VENV)/bench
+	$(BIN)/python benchmarks/suite.py
+
+clean:
+	rm -rf $(VENV) .pytest_cache .ruff_cache
