@@ -48,7 +48,14 @@ def render_chat(
             bos_token=_token_text(tokenizer, "bos"),
             eos_token=_token_text(tokenizer, "eos"),
         )
-    except (TemplateError, TypeError, ValueError, LookupError, OverflowError, RecursionError) as error:
+    except (
+        TemplateError,
+        TypeError,
+        ValueError,
+        LookupError,
+        OverflowError,
+        RecursionError,
+    ) as error:
         raise WeightsError(f"[chat] the chat template of the file failed: {error}") from error
 
 

@@ -10,7 +10,15 @@ from typing import Any
 from luminal.errors import UnsupportedError, WeightsError
 from luminal.frontend.weights import GGUFFile
 
-__all__ = ["BYTE", "CONTROL", "NORMAL", "USER_DEFINED", "Vocabulary", "check_types", "read_vocabulary"]
+__all__ = [
+    "BYTE",
+    "CONTROL",
+    "NORMAL",
+    "USER_DEFINED",
+    "Vocabulary",
+    "check_types",
+    "read_vocabulary",
+]
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 _PREFIX = "tokenizer.ggml."

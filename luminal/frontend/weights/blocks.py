@@ -151,7 +151,9 @@ def _q5_k(raw: np.ndarray) -> Blocks:
 def _q6_k(raw: np.ndarray) -> Blocks:
     low = _nibbles(raw[:, :128], 64)
     high = _bits(raw[:, 128:192], 2, 32) << 4
-    return Blocks("i8", (low | high).view(np.int8) - 32, _half(raw, 208), raw[:, 192:208].view(np.int8))
+    return Blocks(
+        "i8", (low | high).view(np.int8) - 32, _half(raw, 208), raw[:, 192:208].view(np.int8)
+    )
 
 
 def _iq4_nl(raw: np.ndarray) -> Blocks:

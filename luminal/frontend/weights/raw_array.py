@@ -101,7 +101,10 @@ class RawArray:
         address = ctypes.addressof(managed)
         _ALIVE[address] = (managed, shape, strides, self.bits)
         new = ctypes.pythonapi.PyCapsule_New
-        new.restype, new.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+        new.restype, new.argtypes = (
+            ctypes.py_object,
+            (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p),
+        )
         return new(address, _CAPSULE_NAME, None)
 
 

@@ -104,12 +104,14 @@ def _checked(
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
         raise _fail(path, f"tensor {name!r} needs exactly dtype, shape and data_offsets")
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
-    if not isinstance(dtype, str) or dtype not in _NUMPY_DTYPES and dtype not in _RAW_DTYPES:
+    if not isinstance(dtype, str) or (dtype not in _NUMPY_DTYPES and dtype not in _RAW_DTYPES):
         raise _fail(path, f"tensor {name!r} has the unknown dtype {dtype!r}")
     if not _natural(shape):
         raise _fail(path, f"tensor {name!r} has the shape {shape!r}. Expected whole numbers")
     if not _natural(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
-        raise _fail(path, f"tensor {name!r} has the data_offsets {offsets!r}. Expected [begin, end]")
+        raise _fail(
+            path, f"tensor {name!r} has the data_offsets {offsets!r}. Expected [begin, end]"
+        )
     begin, end = offsets
     if end > size_bytes:
         raise _fail(
@@ -122,7 +124,9 @@ def _checked(
     for extent in shape:
         needed *= extent
     if needed != end - begin:
-        raise _fail(path, f"tensor {name!r} {dtype} {shape} needs {needed} bytes. Got {end - begin}")
+        raise _fail(
+            path, f"tensor {name!r} {dtype} {shape} needs {needed} bytes. Got {end - begin}"
+        )
     return dtype, tuple(shape), (begin, end)
 
 

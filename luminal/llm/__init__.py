@@ -1,0 +1,17 @@
+"""Language models from GGUF files: load, tokenise, generate, chat.
+
+In: a model file. Out: an `LLM` or a `Tokenizer`. Loading a tokenizer compiles nothing.
+"""
+
+from luminal.llm.sampling import Sampler, Sampling
+from luminal.llm.template import render_chat
+from luminal.llm.tokenizer import TextStream, Tokenizer, load_tokenizer
+
+__all__ = [
+    "Sampler",
+    "Sampling",
+    "TextStream",
+    "Tokenizer",
+    "load_tokenizer",
+    "render_chat",
+]

@@ -1,0 +1,1 @@
+"""Models written in the tensor API, with the readers of their hyperparameters."""
