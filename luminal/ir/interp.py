@@ -251,6 +251,10 @@ class _Terms:
         for axis in t.axes:
             self.axes.append((axis.name, np.arange(max(0, axis.extent.evaluate(self.dims)))))
         sizes = tuple(len(v) for _, v in self.axes[depth:])
+        contracted = self._contract(t, depth) if t.dtype.is_float else None
+        if contracted is not None:
+            del self.axes[depth:]
+            return contracted
         args = [self._full_rank(self.value(a), depth, sizes) for a in t.args]
         del self.axes[depth:]
         last = tuple(range(depth, depth + count))
@@ -269,10 +273,47 @@ class _Terms:
             mean = x.mean(axis=last, keepdims=True)
             return _round(((x - mean) ** 2).sum(axis=last).astype(value_dtype(t.dtype)), t.dtype)
 
+    def _contract(self, t: Term, depth: int) -> np.ndarray | None:
+        """A sum of products, or Σ exp2(x - max x)·v, without forming the product."""
+        factors = product_factors(t.args[-1]) if t.op in ("sum", "rsum") else ()
+        arrays = [self.value(f) for f in factors]
+        if t.op == "rsum":
+            last = tuple(range(depth, len(self.axes)))
+            sizes = tuple(len(v) for _, v in self.axes[depth:])
+            x = self._full_rank(self.value(t.args[0]), depth, sizes)
+            top = np.maximum(np.max(x, axis=last, keepdims=True, initial=-np.inf),
+                             np.finfo(x.dtype).min)  # fmt: skip
+            with np.errstate(all="ignore"):
+                arrays.append(np.exp2(x - top))
+        if len(arrays) < 2:
+            return None
+        rank = len(self.axes)
+        operands: list[object] = []
+        for array in arrays:
+            full_rank = array.reshape(array.shape + (1,) * (rank - array.ndim if array.ndim else rank))
+            kept = [d for d in range(rank) if full_rank.shape[d] != 1]
+            operands += [full_rank.reshape([full_rank.shape[d] for d in kept]), kept]
+        present = {d for places in operands[1::2] for d in places}  # type: ignore[attr-defined]
+        out = [d for d in range(depth) if d in present]
+        with np.errstate(all="ignore"):
+            total = np.einsum(*operands, out, optimize=True)  # type: ignore[call-overload]
+        for d in range(depth, rank):
+            if d not in present:
+                total = total * len(self.axes[d][1])
+        shape = [len(self.axes[d][1]) if d in present else 1 for d in range(depth)]
+        return _round(np.asarray(total, value_dtype(t.dtype)).reshape(shape), t.dtype)
+
     def _full_rank(self, x: np.ndarray, depth: int, sizes: tuple[int, ...]) -> np.ndarray:
         rank = depth + len(sizes)
         x = x.reshape((1,) * (rank - x.ndim) + x.shape) if x.ndim == 0 else x
         return np.broadcast_to(x, (*x.shape[:depth], *sizes))
+
+
+def product_factors(term: Term) -> tuple[Term, ...]:
+    """The factors of a product of products."""
+    if term.op != "mul" or accumulator(term.dtype) != term.dtype:
+        return (term,)
+    return product_factors(term.args[0]) + product_factors(term.args[1])
 
 
 def eval_term(
@@ -286,16 +327,32 @@ def eval_term(
     return np.broadcast_to(evaluator.value(term), sizes)
 
 
+def _largest(kernel: Kernel, dims: Mapping[str, int]) -> int:
+    """Elements of the largest array that evaluating the kernel at once would form."""
+    axes = {a for t in kernel.subterms() for a in t.axes} | set(kernel.axes)
+    hidden = {t for r in kernel.subterms() if r.axes and len(product_factors(r.args[-1])) > 1
+              for t in _products(r.args[-1])}  # fmt: skip
+    sizes = [
+        math.prod(max(1, a.extent.evaluate(dims)) for a in t.free if a in axes)
+        for t in kernel.subterms()
+        if t not in hidden
+    ]
+    return max(sizes, default=1)
+
+
+def _products(term: Term) -> set[Term]:
+    if term.op != "mul":
+        return set()
+    return {term} | _products(term.args[0]) | _products(term.args[1])
+
+
 def run_kernel(
     kernel: Kernel, buffers: dict[str, np.ndarray], dims: Mapping[str, int]
 ) -> None:
     """Runs one kernel on decoded value arrays, in place; in pieces where it would be large."""
     sizes = [max(0, a.extent.evaluate(dims)) for a in kernel.axes]
-    inner = max((math.prod(max(1, a.extent.evaluate(dims)) for a in t.axes)
-                 for t in kernel.subterms()), default=1)  # fmt: skip
-    work = math.prod(sizes) * inner
     rows = sizes[0] if sizes else 1
-    step = max(1, rows * CHUNK // max(1, work)) if rows else 1
+    step = max(1, rows * CHUNK // max(1, _largest(kernel, dims))) if rows else 1
     for start in range(0, rows, step):
         evaluator = _Terms(buffers, dims)
         ranges = [np.arange(n) for n in sizes]
