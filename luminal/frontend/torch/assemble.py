@@ -1,0 +1,252 @@
+"""Straight-line Python for one graph: compiled parts, eager operators, views, in order.
+
+In: a Split and its Parts. Out: a boxed callable (it takes a list and empties it). Every output
+has its own storage; strides are exactly those that tracing found.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch.fx import GraphModule, Node
+
+from luminal.frontend.torch.nodes import (
+    is_scalar_math,
+    root_of,
+    tensors_of,
+    value_of,
+    view_base,
+)
+from luminal.frontend.torch.part import Part
+from luminal.frontend.torch.phases import Phase, Split
+from luminal.frontend.torch.symbols import SYMBOLIC, Symbols, free_symbols
+
+__all__ = ["assemble", "exact"]
+
+_PLAIN = (bool, int, str, type(None))
+
+
+@dataclass(slots=True)
+class _Line:
+    text: str
+    uses: frozenset[str]
+    defines: str = ""
+
+
+@dataclass(slots=True)
+class _Writer:
+    """Lines of source and the environment that they refer to."""
+
+    gm: GraphModule
+    symbols: Symbols
+    split: Split
+    parts: dict[int, Part]
+    lines: list[_Line] = field(default_factory=list)
+    env: dict[str, object] = field(default_factory=dict)
+    names: dict[Node, str] = field(default_factory=dict)
+    _used: set[str] = field(default_factory=set)
+
+    def emit(self, text: str, defines: str = "") -> None:
+        self.lines.append(_Line(text, frozenset(self._used), defines))
+        self._used = set()
+
+    def constant(self, value: object, stem: str) -> str:
+        name = f"{stem}{len(self.env)}"
+        self.env[name] = value
+        return name
+
+    def number(self, value: object) -> str:
+        return self.symbols.python(value)
+
+    def numbers(self, values: object) -> str:
+        return "(" + "".join(self.number(v) + ", " for v in values) + ")"  # type: ignore[attr-defined]
+
+    def use(self, node: Node) -> str:
+        """The name of a node's value; views and sizes are computed on first use."""
+        if is_scalar_math(node) and self.symbols.known(value_of(node)):
+            return self.number(value_of(node))
+        if node not in self.names:
+            self._view(node)
+        self._used.add(self.names[node])
+        return self.names[node]
+
+    def define(self, node: Node) -> str:
+        self.names[node] = f"v{len(self.names)}"
+        return self.names[node]
+
+    def _view(self, node: Node) -> None:
+        if node.op == "get_attr":
+            self.names[node] = self.constant(_attribute(self.gm, str(node.target)), "c")
+            return
+        outer, self._used = self._used, set()
+        root = root_of(node, self.split.refused)
+        base, seen = self.use(root), value_of(node)
+        source = value_of(root)
+        delta = seen.storage_offset() - source.storage_offset()  # type: ignore[attr-defined]
+        offset = "" if _is_zero(delta) else f", {base}.storage_offset() + {self.number(delta)}"
+        sizes, strides = self.numbers(seen.shape), self.numbers(seen.stride())  # type: ignore[attr-defined]
+        name = self.define(node)
+        self.emit(f"{name} = as_strided({base}, {sizes}, {strides}{offset})", name)
+        self._used = outer
+
+    def literal(self, value: object) -> str:
+        """Source of an argument."""
+        match value:
+            case Node():
+                return self.use(value)
+            case tuple():
+                return "(" + "".join(self.literal(v) + ", " for v in value) + ")"
+            case list():
+                return "[" + ", ".join(self.literal(v) for v in value) + "]"
+            case dict():
+                pairs = (f"{self.literal(k)}: {self.literal(v)}" for k, v in value.items())
+                return "{" + ", ".join(pairs) + "}"
+            case slice():
+                parts = (value.start, value.stop, value.step)
+                return "slice(" + ", ".join(self.literal(v) for v in parts) + ")"
+            case float() if math.isfinite(value):
+                return repr(value)
+            case _ if isinstance(value, SYMBOLIC):
+                return self.number(value)
+            case _ if type(value) in _PLAIN:
+                return repr(value)
+            case _:
+                return self.constant(value, "k")
+
+
+def _is_zero(value: object) -> bool:
+    return value == 0 if isinstance(value, int) else not free_symbols(value) and int(value) == 0  # type: ignore[call-overload]
+
+
+def _attribute(gm: GraphModule, path: str) -> object:
+    found: object = gm
+    for part in path.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def exact(x: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
+    """x with these strides: what an eager operator returns may differ from what was traced."""
+    if x.stride() == strides or x.numel() == 0:
+        return x
+    return torch.empty_strided(x.shape, strides, dtype=x.dtype, device=x.device).copy_(x)
+
+
+def assemble(
+    gm: GraphModule, symbols: Symbols, split: Split, parts: dict[int, Part]
+) -> Callable[[list[object]], tuple[object, ...]]:
+    """The callable of a graph; `parts` are by position of their phase."""
+    writer = _Writer(gm, symbols, split, parts)
+    writer.env |= {
+        "as_strided": torch.as_strided,
+        "empty": torch.empty_strided,
+        "exact": exact,
+        "math": math,
+    }
+    _entry(writer)
+    for position, phase in enumerate(split.phases):
+        if phase.compiled:
+            _call_part(writer, parts[position], position)
+        else:
+            _call_eager(writer, phase)
+    for node in split.copies:
+        updated = {o.updates for p in parts.values() for o in p.outputs}
+        if node.args[0] not in updated:
+            writer.emit(f"{writer.use(node.args[0])}.copy_({writer.use(node.args[1])})")
+    output = next(n for n in gm.graph.nodes if n.op == "output")
+    result = writer.literal(tuple(output.args[0]))
+    writer.emit(f"return {result}")
+    return _finish(writer)
+
+
+def _entry(writer: _Writer) -> None:
+    inputs = [n for n in writer.gm.graph.nodes if n.op == "placeholder"]
+    names = [writer.define(n) for n in inputs]
+    if names:
+        writer.emit("".join(n + ", " for n in names) + "= args")
+        writer.emit("args.clear()")
+    for symbol, (node, dim) in writer.symbols.sources.items():
+        place = "" if dim is None else f".shape[{dim}]"
+        writer.emit(f"{symbol} = {writer.use(node)}{place}")
+
+
+def _call_part(writer: _Writer, part: Part, position: int) -> None:
+    inputs = "".join(writer.use(n) + ", " for n in part.inputs)
+    outputs, copies = [], []
+    for spec in part.outputs:
+        if spec.updates is not None:
+            outputs.append(writer.use(spec.updates))
+            continue
+        value = value_of(spec.node)
+        dtype = writer.constant(value.dtype, "k")  # type: ignore[attr-defined]
+        sizes, strides = writer.numbers(value.shape), writer.numbers(value.stride())  # type: ignore[attr-defined]
+        name = writer.define(spec.node)
+        if spec.dense:
+            writer.emit(f"{name} = empty({sizes}, {strides}, dtype={dtype})", name)
+            outputs.append(name)
+        else:
+            staged = f"{name}c"
+            plain = writer.constant(torch.empty, "k")
+            writer.emit(f"{staged} = {plain}({sizes}, dtype={dtype})", staged)
+            outputs.append(staged)
+            copies.append((name, staged, f"empty({sizes}, {strides}, dtype={dtype})"))
+    run = writer.constant(part.run, "run")
+    dims = "".join(d + ", " for d in part.dims)
+    for node in part.inputs:
+        writer.use(node)
+    arrays = "".join(n + ", " for n in outputs)
+    writer._used |= set(outputs)
+    writer.emit(f"{run}(({inputs}), ({arrays}), ({dims}))")
+    for name, staged, fresh in copies:
+        writer._used.add(staged)
+        writer.emit(f"{name} = {fresh}.copy_({staged})", name)
+
+
+def _call_eager(writer: _Writer, phase: Phase) -> None:
+    for node in phase.nodes:
+        arguments = [writer.literal(a) for a in node.args]
+        arguments += [f"{k}={writer.literal(v)}" for k, v in node.kwargs.items()]
+        function = writer.constant(node.target, "f")
+        name = writer.define(node)
+        writer.emit(f"{name} = {function}({', '.join(arguments)})", name)
+        value = value_of(node)
+        if isinstance(value, torch.Tensor) and _needs_check(writer, node):
+            writer._used.add(name)
+            writer.emit(f"{name} = exact({name}, {writer.numbers(value.stride())})", name)
+
+
+def _needs_check(writer: _Writer, node: Node) -> bool:
+    """True if a compiled part or a view relies on the strides of this eager result."""
+    value = value_of(node)
+    if value.layout != torch.strided or not writer.symbols.known(value):  # type: ignore[attr-defined]
+        return False
+    read = {n for p in writer.parts.values() for n in p.inputs}
+    return node in read or any(view_base(u, writer.split.refused) is node for u in node.users)
+
+
+def _finish(writer: _Writer) -> Callable[[list[object]], tuple[object, ...]]:
+    """Adds `del` after last uses, compiles the source."""
+    last: dict[str, int] = {}
+    for position, line in enumerate(writer.lines):
+        for name in (*line.uses, line.defines):
+            if name.startswith("v"):
+                last[name] = position
+    dying: dict[int, list[str]] = {}
+    for name, position in last.items():
+        dying.setdefault(position, []).append(name)
+    source = ["def call(args):"]
+    for position, line in enumerate(writer.lines):
+        source.append("    " + line.text)
+        if position in dying and not line.text.startswith("return"):
+            source.append("    del " + ", ".join(dying[position]))
+    text = "\n".join(source)
+    exec(compile(text, "<luminal.torch>", "exec"), writer.env)
+    function = writer.env["call"]
+    function._boxed_call = True  # type: ignore[attr-defined]
+    function.source = text  # type: ignore[attr-defined]
+    return function  # type: ignore[return-value]
+
+

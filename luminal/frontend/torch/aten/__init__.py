@@ -1,0 +1,1 @@
+"""The ATen table: one small function an operator, in luminal tensors."""

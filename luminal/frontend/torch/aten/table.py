@@ -1,0 +1,87 @@
+"""The registry of the ATen table.
+
+In: functions registered with `@op`. Out: `lookup(target)`. A function takes a `Call` and the
+operator's arguments with tensors as luminal tensors, sizes as ints or Exprs, dtypes as DTypes;
+it returns a tensor or a sequence of them (None for results that nobody asked for).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch.fx import Node
+
+from luminal.frontend.tensor import Tensor, broadcast, cast, scalar
+from luminal.frontend.torch.layout import DTYPES
+from luminal.frontend.torch.symbols import Symbols
+from luminal.ir.dtype import DType
+from luminal.ir.expr import Expr
+
+__all__ = ["Call", "Function", "lookup", "op", "overloads"]
+
+Function = Callable[..., object]
+_TABLE: dict[object, Function] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call that is being translated: its node and what tracing found for its result."""
+
+    node: Node
+    fake: object
+    symbols: Symbols
+
+    @property
+    def dtype(self) -> DType:
+        """The dtype of the (first) result."""
+        return DTYPES[self._first.dtype]
+
+    @property
+    def dims(self) -> tuple[Expr, ...]:
+        """The dimensions of the (first) result."""
+        return self.symbols.exprs(self._first.shape)
+
+    @property
+    def _first(self) -> torch.Tensor:
+        return self.fake[0] if isinstance(self.fake, (list, tuple)) else self.fake  # type: ignore[return-value]
+
+    def wanted(self, position: int) -> bool:
+        """True if somebody reads this one of several results."""
+        return any(u.args[1] == position for u in self.node.users)
+
+    def ready(self, x: object, dtype: DType | None = None) -> Tensor:
+        """A tensor or number in `dtype` (the result's), broadcast to the result's shape."""
+        want = self.dtype if dtype is None else dtype
+        tensor = cast(x, want) if isinstance(x, Tensor) else scalar(x, want)  # type: ignore[arg-type]
+        return broadcast(tensor, self.dims)
+
+
+def op(*names: str) -> Callable[[Function], Function]:
+    """Registers a function for overloads, 'aten' unless a namespace is given: 'add.Tensor'.
+
+    Names that this version of PyTorch lacks are skipped.
+    """
+
+    def register(function: Function) -> Function:
+        for name in names:
+            space, _, rest = name.rpartition("::")
+            packet, _, overload = rest.partition(".")
+            found = getattr(getattr(torch.ops, space or "aten"), packet, None)
+            target = getattr(found, overload or "default", None)
+            if target is not None:
+                _TABLE[target] = function
+        return function
+
+    return register
+
+
+def lookup(target: object) -> Function | None:
+    """The function for an overload, or None."""
+    return _TABLE.get(target)
+
+
+def overloads() -> list[str]:
+    """The names of all overloads in the table."""
+    return sorted(str(t) for t in _TABLE)

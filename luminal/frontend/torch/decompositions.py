@@ -1,0 +1,36 @@
+"""The decomposition table: PyTorch's core table without its faults, and our attention pair.
+
+In: nothing. Out: `table()`, OpOverload -> function, for AOTAutograd.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import torch
+from torch._decomp import core_aten_decompositions
+
+from luminal.frontend.torch import sdpa
+
+__all__ = ["table"]
+
+_FAULTY = (
+    "std", "std_mean",  # overflow in f32, where eager accumulates in double
+    "roll",  # loses the strides
+    "index_add", "index_add_", "index_copy", "index_copy_",  # accept indices that eager refuses
+)  # fmt: skip
+
+
+@cache
+def table() -> dict[torch._ops.OperatorBase, Callable[..., object]]:
+    """The decompositions to trace with."""
+    aten = torch.ops.aten
+    found = dict(core_aten_decompositions())
+    for name in _FAULTY:
+        packet = getattr(aten, name)
+        for overload in packet.overloads():
+            found.pop(getattr(packet, overload), None)
+    found[aten._scaled_dot_product_flash_attention_for_cpu.default] = sdpa.forward
+    found[aten._scaled_dot_product_flash_attention_for_cpu_backward.default] = sdpa.backward
+    return found

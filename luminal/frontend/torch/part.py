@@ -1,0 +1,42 @@
+"""A compiled part: one phase as a graph of luminal, and the signature by which it is called.
+
+In: the nodes of a phase and what later code needs of them. Out: `Part`. Does not compile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch.fx import Node
+
+from luminal.ir.graph import Graph
+
+__all__ = ["OutputSpec", "Part", "Runner"]
+
+Runner = Callable[[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...], tuple[int, ...]], None]
+"""Runs a part: reads the inputs, writes the outputs, given the values of the dimensions."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputSpec:
+    """One result of a part: its node; `dense` if the part can write the strides that PyTorch
+    expects (otherwise it writes a contiguous tensor, which is copied); `updates` is the input
+    that it overwrites, if any."""
+
+    node: Node
+    dense: bool = True
+    updates: Node | None = None
+
+
+@dataclass(slots=True)
+class Part:
+    """One compiled phase. `dims` are names of symbols; `run` is set once it is compiled."""
+
+    graph: Graph
+    inputs: list[Node]
+    outputs: list[OutputSpec]
+    dims: tuple[str, ...] = ()
+    run: Runner | None = None
+    names: dict[Node, str] = field(default_factory=dict)

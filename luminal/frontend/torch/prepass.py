@@ -1,0 +1,90 @@
+"""The prepass on Dynamo's graph: repairs what AOTAutograd would get wrong.
+
+In: the GraphModule that Dynamo gives. Out: the same module, changed in place, or the reason why
+it must run in eager as a whole.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.fx import GraphModule, Node
+
+__all__ = ["prepass"]
+
+_DROPOUTS = {
+    F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F.feature_alpha_dropout,
+}  # fmt: skip
+_IN_PLACE = {
+    operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ifloordiv,
+    operator.imod, operator.ipow, operator.iand, operator.ior, operator.ixor, operator.ilshift,
+    operator.irshift, operator.imatmul, operator.setitem,
+}  # fmt: skip
+
+
+def prepass(gm: GraphModule) -> str | None:
+    """Changes `gm` in place; returns why it must run in eager as a whole, or None."""
+    mutates = any(_writes(n) for n in gm.graph.nodes)
+    for node in list(gm.graph.nodes):
+        if node.op == "call_method" and node.target == "unfold" and mutates:
+            return "in-place write in a graph with Tensor.unfold"
+        if node.op != "call_function":
+            continue
+        if node.target in _DROPOUTS and _inactive(node):
+            node.replace_all_uses_with(node.args[0])
+            gm.graph.erase_node(node)
+        elif node.target is torch.dropout and (not node.args[2] or node.args[1] == 0):
+            node.replace_all_uses_with(node.args[0])
+            gm.graph.erase_node(node)
+        elif node.target is F.interpolate and _argument(node, 3, "mode", "nearest") == "nearest":
+            node.target = _nearest
+    gm.recompile()
+    return None
+
+
+def _writes(node: Node) -> bool:
+    if node.op == "call_method":
+        return node.target.endswith("_") and not node.target.endswith("__")
+    return node.op == "call_function" and node.target in _IN_PLACE
+
+
+def _argument(node: Node, position: int, name: str, default: object) -> object:
+    return node.args[position] if len(node.args) > position else node.kwargs.get(name, default)
+
+
+def _inactive(node: Node) -> bool:
+    p, training = _argument(node, 1, "p", 0.5), _argument(node, 2, "training", True)
+    in_place = _argument(node, 3, "inplace", False)
+    valid = isinstance(p, (int, float)) and 0 <= p <= 1
+    return valid and not in_place and (training is False or p == 0) and bool(node.args)
+
+
+def _nearest(
+    x: Tensor, size: int | Sequence[int] | None = None,
+    scale_factor: float | Sequence[float] | None = None, mode: str = "nearest",
+    align_corners: bool | None = None, recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
+) -> Tensor:  # fmt: skip
+    """Nearest interpolation with the index arithmetic of ATen's CPU kernel."""
+    rank = x.dim() - 2
+    if size is None and not recompute_scale_factor and scale_factor is not None and rank > 0:
+        per_dim = isinstance(scale_factor, Sequence)
+        factors = list(scale_factor) if per_dim else [scale_factor] * rank
+        for d, factor in enumerate(factors):
+            extent = x.shape[2 + d]
+            count = int(extent * factor)
+            if count != extent:
+                x = x.index_select(2 + d, _sources(count, 1.0 / factor, extent, x.device))
+        return x
+    return F.interpolate(
+        x, size, scale_factor, mode, align_corners, recompute_scale_factor, antialias
+    )
+
+
+def _sources(count: int, step: float, extent: int, device: torch.device) -> Tensor:
+    positions = torch.arange(count, device=device, dtype=torch.float32) * step
+    return positions.floor().to(torch.int64).clamp(max=extent - 1)

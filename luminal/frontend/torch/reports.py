@@ -1,0 +1,64 @@
+"""Reports: what became of each graph that PyTorch handed over.
+
+In: facts recorded while a graph is compiled. Out: `reports()`, one `Report` a graph, newest last.
+Keeps the last 1,000; holds no tensors and no graphs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass, field
+
+__all__ = ["Report", "clear", "record", "reports"]
+
+
+@dataclass(slots=True)
+class Report:
+    """What became of one graph.
+
+    `kind` is 'inference', 'forward', 'backward' or 'whole' (the graph that Dynamo gave runs in
+    eager, `reasons` says why). `fallback` counts operators that run in eager, `reasons` says why
+    for each; `parts` is the number of compiled parts and `kernels` that of all their kernels.
+    `max_error` is the largest difference from the oracle, relative to the largest value, if asked.
+    """
+
+    kind: str
+    nodes: int = 0
+    parts: int = 0
+    kernels: int = 0
+    compiled: Counter[str] = field(default_factory=Counter)
+    fallback: Counter[str] = field(default_factory=Counter)
+    reasons: dict[str, str] = field(default_factory=dict)
+    arena_bytes: int = 0
+    search_s: float = 0.0
+    compile_s: float = 0.0
+    cache_hit: bool = False
+    max_error: float | None = None
+
+    def __str__(self) -> str:
+        eager = ", ".join(f"{name} x{n}" for name, n in self.fallback.most_common()) or "none"
+        error = "" if self.max_error is None else f", max error {self.max_error:.1e}"
+        return (
+            f"{self.kind}: {self.kernels} kernels in {self.parts} parts, fallback {eager}, "
+            f"arena {self.arena_bytes} B, search {self.search_s:.2f} s, "
+            f"compile {self.compile_s:.2f} s, cache {'hit' if self.cache_hit else 'miss'}{error}"
+        )
+
+
+_REPORTS: deque[Report] = deque(maxlen=1000)
+
+
+def record(report: Report) -> Report:
+    """Keeps a report; returns it."""
+    _REPORTS.append(report)
+    return report
+
+
+def reports() -> list[Report]:
+    """All reports, newest last."""
+    return list(_REPORTS)
+
+
+def clear() -> None:
+    """Forgets all reports."""
+    _REPORTS.clear()

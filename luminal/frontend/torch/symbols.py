@@ -1,0 +1,168 @@
+"""Symbolic sizes: PyTorch's sympy expressions as index expressions and as Python text.
+
+In: ints, SymInts and sympy expressions of one traced graph. Out: `Expr`s over `Var`s that carry
+the ranges of the shape environment, and Python source over the symbols' names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import sympy
+import torch
+from torch.fx import Graph, Node
+from torch.utils._sympy import functions as sym
+from torch.utils._sympy.printers import PythonPrinter
+
+from luminal.errors import UnsupportedError
+from luminal.ir.expr import UNBOUNDED, Expr, Var, const, maximum, minimum, to_expr
+
+__all__ = ["Symbols", "free_symbols", "sympy_of"]
+
+SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+class _Printer(PythonPrinter):
+    """Python text whose precedence never depends on where it is pasted."""
+
+    def doprint(self, expr: sympy.Basic) -> str:
+        text = super().doprint(expr)
+        return text if text.replace("_", "a").isalnum() else f"({text})"
+
+
+def sympy_of(value: object) -> sympy.Basic:
+    """The sympy expression of a number, a SymInt, SymFloat or SymBool."""
+    if isinstance(value, SYMBOLIC):
+        return value.node.expr
+    return sympy.sympify(value)
+
+
+def free_symbols(value: object) -> frozenset[sympy.Symbol]:
+    """The symbols in a number, a tensor's sizes and strides, or a nest of those."""
+    if isinstance(value, SYMBOLIC):
+        return frozenset(value.node.expr.free_symbols)
+    if isinstance(value, torch.Tensor):
+        parts = (*value.shape, *_strides(value), value.storage_offset())
+        return frozenset().union(*(free_symbols(p) for p in parts if isinstance(p, SYMBOLIC)))
+    if isinstance(value, (list, tuple)):
+        return frozenset().union(*(free_symbols(v) for v in value))
+    return frozenset()
+
+
+def _strides(tensor: torch.Tensor) -> tuple[int | torch.SymInt, ...]:
+    return tensor.stride() if tensor.layout == torch.strided else ()
+
+
+def _shape_environment(graph: Graph) -> object | None:
+    for node in graph.nodes:
+        value = node.meta.get("val")
+        parts = value.shape if isinstance(value, torch.Tensor) else (value,)
+        for part in parts:
+            if isinstance(part, SYMBOLIC):
+                return part.node.shape_env
+    return None
+
+
+def _bound(value: sympy.Basic, default: int) -> int:
+    try:
+        return max(-UNBOUNDED, min(UNBOUNDED, int(value)))
+    except (TypeError, ValueError, OverflowError):
+        return default
+
+
+class Symbols:
+    """The symbols of one graph: which are known at entry, and how."""
+
+    def __init__(self, graph: Graph):
+        self._ranges: Mapping[sympy.Symbol, object] = getattr(
+            _shape_environment(graph), "var_to_range", {}
+        )
+        self._vars: dict[sympy.Symbol, Var] = {}
+        self.sources = _sources(graph)
+
+    def known(self, value: object) -> bool:
+        """True if every symbol of a value is known when the graph is entered."""
+        return free_symbols(value) <= self.sources.keys()
+
+    def var(self, symbol: sympy.Symbol) -> Var:
+        """The index variable of a symbol, with its range."""
+        if symbol not in self._vars:
+            limits = self._ranges.get(symbol)
+            low = _bound(getattr(limits, "lower", 0), 0)
+            high = _bound(getattr(limits, "upper", UNBOUNDED), UNBOUNDED)
+            self._vars[symbol] = Var(str(symbol), low, high)
+        return self._vars[symbol]
+
+    def symbol(self, var: Var) -> sympy.Symbol:
+        """The symbol that a variable stands for."""
+        return next(s for s, v in self._vars.items() if v == var)
+
+    def expr(self, value: object) -> Expr:
+        """An int, SymInt or sympy expression as an index expression; UnsupportedError if it has
+        parts that are no index arithmetic."""
+        if isinstance(value, int):
+            return const(value)
+        return self._expr(sympy_of(value))
+
+    def exprs(self, values: Iterable[object]) -> tuple[Expr, ...]:
+        """`expr` of each."""
+        return tuple(self.expr(v) for v in values)
+
+    def _expr(self, e: sympy.Basic) -> Expr:
+        if e.is_Integer:
+            return const(int(e))
+        if e.is_Symbol:
+            return to_expr(self.var(e))
+        if isinstance(e, (sympy.Pow, sym.PowByNatural)) and e.args[1].is_Integer:
+            out = const(1)
+            for _ in range(int(e.args[1])):
+                out = out * self._expr(e.args[0])
+            if int(e.args[1]) >= 0:
+                return out
+        args = [self._expr(a) for a in e.args if int not in (type(a),)]
+        out = _combine(e, args)
+        if out is None:
+            raise UnsupportedError(f"[torch] size {e} is no index arithmetic.")
+        return out
+
+    def python(self, value: object) -> str:
+        """Python source of a number over the names of the symbols."""
+        if value is None or isinstance(value, (bool, int)):
+            return repr(value)
+        return _Printer().doprint(sympy_of(value))
+
+
+def _combine(e: sympy.Basic, args: list[Expr]) -> Expr | None:
+    if isinstance(e, (sym.FloorDiv, sym.CleanDiv)) and args[1].lo > 0:
+        return args[0] // args[1]
+    if isinstance(e, (sym.Mod, sym.PythonMod)) and args[1].lo > 0:
+        return args[0] % args[1]
+    if isinstance(e, sym.ModularIndexing) and args[1].lo > 0 and args[2].lo > 0:
+        return args[0] // args[1] % args[2]
+    if isinstance(e, sym.Identity):
+        return args[0]
+    fold = {sympy.Add: Expr.__add__, sympy.Mul: Expr.__mul__, sym.Max: maximum, sym.Min: minimum}
+    for kind, function in fold.items():
+        if isinstance(e, kind):
+            out = args[0]
+            for arg in args[1:]:
+                out = function(out, arg)
+            return out
+    return None
+
+
+def _sources(graph: Graph) -> dict[sympy.Symbol, tuple[Node, int | None]]:
+    """Where each symbol is found at entry: (SymInt placeholder, None) or (tensor, dimension)."""
+    found: dict[sympy.Symbol, tuple[Node, int | None]] = {}
+    sized: dict[sympy.Symbol, tuple[Node, int | None]] = {}
+    for node in graph.nodes:
+        if node.op != "placeholder":
+            continue
+        value = node.meta.get("val")
+        if isinstance(value, SYMBOLIC) and value.node.expr.is_Symbol:
+            found.setdefault(value.node.expr, (node, None))
+        elif isinstance(value, torch.Tensor):
+            for d, size in enumerate(value.shape):
+                if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+                    sized.setdefault(size.node.expr, (node, d))
+    return sized | found

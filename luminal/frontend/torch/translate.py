@@ -1,0 +1,188 @@
+"""Translation of one phase: ATen nodes to luminal tensors, by the table in `aten`.
+
+In: a phase, the nodes whose values later code needs. Out: a `Part`. A node that cannot be
+translated is put into `refused` with the reason, and the caller splits again.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch.fx import GraphModule, Node
+
+from luminal.errors import LuminalError, UnsupportedError
+from luminal.frontend.tensor import Tensor, cast, scalar, to_graph, update
+from luminal.frontend.torch.aten.table import Call, lookup
+from luminal.frontend.torch.layout import DTYPES, input_tensor, memory_order
+from luminal.frontend.torch.nodes import is_scalar_math, tensors_of, value_of, view_base
+from luminal.frontend.torch.part import OutputSpec, Part
+from luminal.frontend.torch.phases import Phase
+from luminal.frontend.torch.symbols import SYMBOLIC, Symbols, free_symbols
+from luminal.ir.expr import Expr
+from luminal.ir.view import permute
+
+__all__ = ["Translator", "refusal"]
+
+Failures = (LuminalError, ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError)
+
+
+def refusal(node: Node, symbols: Symbols) -> str | None:
+    """Why a node cannot be compiled as far as its metadata tells, or None."""
+    if node.target is operator.getitem:
+        return None
+    if lookup(node.target) is None:
+        return "not in the table"
+    values = [value_of(node), *(value_of(n) for n in node.all_input_nodes)]
+    if not all(symbols.known(v) for v in values):
+        return "sizes that depend on data"
+    for tensor in tensors_of(values):
+        if tensor.device.type != "cpu":
+            return f"device {tensor.device}"
+        if tensor.layout != torch.strided or tensor.dtype not in DTYPES:
+            return f"{tensor.layout} {tensor.dtype}"
+        if tensor.is_neg():
+            return "a negated view"
+    return None
+
+
+@dataclass(slots=True)
+class Translator:
+    """Translates the nodes of one phase; `refused` collects what fails, with reasons."""
+
+    gm: GraphModule
+    symbols: Symbols
+    phase: Phase
+    views_refused: set[Node]
+    refused: dict[Node, str] = field(default_factory=dict)
+    _inside: set[Node] = field(default_factory=set)
+    _values: dict[Node, object] = field(default_factory=dict)
+    _memory: dict[Node, Tensor] = field(default_factory=dict)
+
+    def part(self, needed: Sequence[Node], updates: Mapping[Node, Node]) -> Part | None:
+        """The part whose results are `needed`; `updates` gives the inputs that nodes overwrite.
+
+        None if something was refused.
+        """
+        self._inside = set(self.phase.nodes)
+        for node in self.phase.nodes:
+            self.value(node)
+        if self.refused:
+            return None
+        outputs, specs = [], []
+        for node in needed:
+            tensor, dense = self._stored(node)
+            outputs.append(tensor)
+            specs.append(OutputSpec(node, dense))
+        for node, target in updates.items():
+            self.value(target)
+            stored = self.value(node).through(self._order(target))  # type: ignore[attr-defined]
+            outputs.append(update(self._memory[target], stored))
+            specs.append(OutputSpec(node, True, target))
+        if self.refused:
+            return None
+        inputs = list(self._memory)
+        graph = to_graph(outputs, list(self._memory.values()))
+        dims = tuple(v.name for v in graph.dims)
+        return Part(graph, inputs, specs, dims, names={n: n.name for n in inputs})
+
+    def _order(self, node: Node) -> object:
+        fake = value_of(node)
+        sizes, strides = self.symbols.exprs(fake.shape), self.symbols.exprs(fake.stride())  # type: ignore[attr-defined]
+        order = memory_order(sizes, strides)
+        return permute(sizes, order if order is not None else tuple(range(len(sizes))))
+
+    def _stored(self, node: Node) -> tuple[Tensor, bool]:
+        """The value as it lies in memory, and whether that has the traced strides."""
+        fake, value = value_of(node), self.value(node)
+        sizes, strides = self.symbols.exprs(fake.shape), self.symbols.exprs(fake.stride())  # type: ignore[attr-defined]
+        order = memory_order(sizes, strides)
+        if order is None or order == tuple(range(len(sizes))):
+            return value, order is not None  # type: ignore[return-value]
+        return value.through(permute(sizes, order)), True  # type: ignore[attr-defined]
+
+    def value(self, node: Node) -> object:
+        """The luminal value of a node: a tensor, a tuple of tensors, a number or an Expr."""
+        if is_scalar_math(node) or isinstance(value_of(node), SYMBOLIC):
+            return self._number(value_of(node))
+        if node not in self._values:
+            self._values[node] = self._translated(node)
+        return self._values[node]
+
+    def _translated(self, node: Node) -> object:
+        base = view_base(node, self.views_refused)
+        if node not in self._inside and base is None:
+            return self._input(node)
+        try:
+            result = self._call(node)
+        except Failures as error:
+            self.refused[node] = f"{type(error).__name__}: {error}"[:300]
+            result = None
+        return result
+
+    def _input(self, node: Node) -> object:
+        if node.op == "get_attr":
+            found = getattr(self.gm, str(node.target))
+            if isinstance(found, torch.Tensor) and not found.dim() and found.dtype in DTYPES:
+                return scalar(found.item(), DTYPES[found.dtype])
+        memory, seen = input_tensor(node.name, value_of(node), self.symbols)  # type: ignore[arg-type]
+        self._memory[node] = memory
+        return seen
+
+    def _number(self, value: object) -> object:
+        if isinstance(value, torch.SymInt):
+            expr = self.symbols.expr(value)
+            return expr if expr.value is None else expr.value
+        if isinstance(value, SYMBOLIC):
+            if free_symbols(value):
+                raise UnsupportedError("[torch] a scalar that is not a size.")
+            return float(value) if isinstance(value, torch.SymFloat) else bool(value)
+        return value
+
+    def _call(self, node: Node) -> object:
+        if node.target is operator.getitem:
+            source = self.value(node.args[0])  # type: ignore[arg-type]
+            return None if source is None else source[node.args[1]]  # type: ignore[index]
+        function = lookup(node.target)
+        if function is None:
+            raise UnsupportedError("[torch] not in the table.")
+        args = [self._argument(a) for a in node.args]
+        kwargs = {k: self._argument(v) for k, v in node.kwargs.items()}
+        if any(n in self.refused or self._values.get(n, 0) is None for n in node.all_input_nodes):
+            return None
+        call = Call(node, value_of(node), self.symbols)
+        return _checked(function(call, *args, **kwargs), call)
+
+    def _argument(self, value: object) -> object:
+        match value:
+            case Node():
+                return self.value(value)
+            case list() | tuple():
+                return [self._argument(v) for v in value]
+            case torch.dtype():
+                return DTYPES.get(value)
+            case _ if isinstance(value, SYMBOLIC):
+                return self._number(value)
+            case _:
+                return value
+
+
+def _checked(result: object, call: Call) -> object:
+    """The result with the traced dtypes; UnsupportedError if the shapes differ."""
+    if isinstance(call.fake, (list, tuple)):
+        pairs = zip(result, call.fake, strict=True)  # type: ignore[call-overload]
+        return tuple(_checked_one(r, f, call.symbols) for r, f in pairs)
+    return _checked_one(result, call.fake, call.symbols)
+
+
+def _checked_one(result: object, fake: object, symbols: Symbols) -> Tensor | None:
+    if fake is None or result is None:
+        return None
+    want: tuple[Expr, ...] = symbols.exprs(fake.shape)  # type: ignore[attr-defined]
+    if not isinstance(result, Tensor) or result.dims != want:
+        got = getattr(result, "shape", result)
+        raise UnsupportedError(f"[torch] translated shape {got}, traced {list(want)}.")
+    return cast(result, DTYPES[fake.dtype])  # type: ignore[attr-defined]
+

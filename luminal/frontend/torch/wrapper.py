@@ -1,0 +1,119 @@
+"""What runs around a compiled graph at each call: the overlap check, and the short way in.
+
+In: what AOTAutograd returned and what was noted while it compiled. Out: the callable for Dynamo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+
+__all__ = ["Notes", "wrap"]
+
+Function = Callable[..., object]
+Overlap = frozenset[tuple[int, int, int]]
+
+
+@dataclass(slots=True)
+class Notes:
+    """What the compilers noted: how often each ran, the last metadata, the boxed callable."""
+
+    inference: int = 0
+    training: int = 0
+    metadata: object | None = None
+    inputs: int = -1
+    inner: Function | None = None
+    mutated: frozenset[int] = field(default_factory=frozenset)
+
+    def note(self, gm: GraphModule) -> None:
+        """Records the metadata of the graph that AOTAutograd is compiling."""
+        context = torch._guards.TracingContext.try_get()
+        self.metadata = context.fw_metadata if context is not None else None
+        self.inputs = sum(n.op == "placeholder" for n in gm.graph.nodes)
+        infos = getattr(self.metadata, "input_info", ())
+        self.mutated = frozenset(i for i, x in enumerate(infos) if x.mutates_data)
+
+
+def wrap(
+    compiled: Function, notes: Notes, gm: GraphModule, example_inputs: Sequence[object]
+) -> Function:
+    """The callable for Dynamo."""
+    if notes.mutated:
+        return _checking(compiled, notes.mutated, gm, example_inputs)
+    if _is_direct(notes, len(example_inputs)) and notes.inner is not None:
+        return _direct(notes.inner)
+    return compiled
+
+
+def _direct(inner: Function) -> Function:
+    def run(*args: object) -> object:
+        return inner([*args])
+
+    return torch._dynamo.disable(run, reason="compiled by luminal")
+
+
+def _is_direct(notes: Notes, count: int) -> bool:
+    """True if AOTAutograd's own wrapper has nothing to do."""
+    data: Any = notes.metadata
+    if notes.training or notes.inference != 1 or data is None or notes.inputs != count:
+        return False
+    inputs_stay = not any(
+        i.mutates_data or i.mutates_metadata or i.mutates_storage_metadata
+        for i in data.input_info
+    )
+    outputs_own = all(
+        o.output_type.name == "non_alias" and not _is_subclass(o.raw_type)
+        for o in data.output_info
+    )
+    return (
+        inputs_stay
+        and outputs_own
+        and not data.num_intermediate_bases
+        and not data.tokens
+        and data.grad_enabled_mutation is None
+    )
+
+
+def _is_subclass(kind: type) -> bool:
+    known = ("Tensor", "Parameter", "Buffer", "FakeTensor", "FunctionalTensor")
+    return issubclass(kind, torch.Tensor) and kind.__name__ not in known
+
+
+def _checking(
+    compiled: Function, mutated: frozenset[int], gm: GraphModule, example: Sequence[object]
+) -> Function:
+    """Runs Dynamo's graph in eager where inputs overlap in another way than they did at first."""
+    known = _overlap(example, mutated)
+
+    def run(*args: object) -> object:
+        if _overlap(args, mutated) != known:
+            return gm.forward(*args)
+        return compiled(*args)
+
+    return torch._dynamo.disable(run, reason="compiled by luminal")
+
+
+def _span(tensor: torch.Tensor) -> tuple[int, int]:
+    start = tensor.data_ptr()
+    extent = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)) + 1
+    return start, start + extent * tensor.element_size()
+
+
+def _overlap(args: Sequence[object], mutated: frozenset[int]) -> Overlap:
+    """(mutated input, other input, distance in bytes) for all that share memory."""
+    spans = [
+        (i, *_span(t))
+        for i, t in enumerate(args)
+        if isinstance(t, torch.Tensor) and t.layout == torch.strided and t.numel()
+    ]
+    return frozenset(
+        (i, j, low2 - low)
+        for i, low, high in spans
+        if i in mutated
+        for j, low2, high2 in spans
+        if i != j and low < high2 and low2 < high
+    )
