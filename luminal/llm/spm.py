@@ -92,5 +92,5 @@ class SPM:
         if "unknown" in self._vocabulary.special:
             return [self._vocabulary.special["unknown"]]
         raise WeightsError(
-            f"[encode] the vocabulary has no token for {symbol!r}, no byte tokens and no unknown one"
+            f"[encode] the vocabulary has no token for {symbol!r}, no bytes and no unknown one"
         )

@@ -89,7 +89,8 @@ class Tokenizer:
     def _checked(self, token: int) -> int:
         if not 0 <= token < len(self):
             raise OutOfRangeError(
-                f"[decode] token id {token} is outside the vocabulary. Expected 0 to {len(self) - 1}"
+                f"[decode] token id {token} is outside the vocabulary. "
+                f"Expected 0 to {len(self) - 1}"
             )
         return token
 

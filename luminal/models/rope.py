@@ -1,7 +1,7 @@
 """Rotary position embedding: the angles of each position, on the host in f64.
 
-In: a RopeConfig and positions. Out: cosines and sines [positions, dims/2] in f32, with every
-scaling variant (linear, YaRN, per-frequency factors) already applied. Must not touch tensors.
+In: a RopeConfig and positions. Out: cosines and signed sines in f32, with every scaling variant
+(linear, YaRN, per-frequency factors) already applied. Must not touch lazy tensors.
 """
 
 import math
@@ -42,27 +42,36 @@ class RopeConfig:
 class RopeTable:
     """Frequencies of one RopeConfig, ready to give angles."""
 
-    __slots__ = ("_frequencies", "_magnitude")
+    __slots__ = ("_frequencies", "_magnitude", "_pair_axis")
 
     def __init__(self, config: RopeConfig) -> None:
         frequencies = config.base ** (-np.arange(0, config.dims, 2, dtype=np.float64) / config.dims)
         if config.factors is not None:
             frequencies = frequencies / np.asarray(config.factors)
-        self._magnitude = 1.0
+        self._magnitude, self._pair_axis = 1.0, 2 if config.interleaved else 1
         scaling = config.scaling
         if scaling is not None and scaling.kind == "linear":
             frequencies = frequencies / scaling.factor
         elif scaling is not None:
             kept = _kept_share(config, scaling)
             frequencies = frequencies * (kept + (1.0 - kept) / scaling.factor)
-            self._magnitude = scaling.attention_factor * (1.0 + 0.1 * math.log(scaling.factor))
+            self._magnitude = scaling.attention_factor * (
+                1.0 + 0.1 * math.log(max(scaling.factor, 1.0))
+            )
         self._frequencies = frequencies
 
-    def angles(self, start: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """cos and sin, f32 [count, dims/2], for the positions start … start + count - 1."""
+    def tables(self, start: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """cos and signed sin for the positions start … start + count - 1, f32 [count, *pairs].
+
+        pairs is (dims/2, 2) when interleaved, else (2, dims/2); the first of a pair has -sin.
+        """
         angles = np.arange(start, start + count, dtype=np.float64)[:, None] * self._frequencies
         cosines, sines = np.cos(angles) * self._magnitude, np.sin(angles) * self._magnitude
-        return cosines.astype(np.float32), sines.astype(np.float32)
+        cosines, sines = (
+            np.stack(pair, self._pair_axis).astype(np.float32)
+            for pair in ((cosines, cosines), (-sines, sines))
+        )
+        return cosines, sines
 
 
 def _kept_share(config: RopeConfig, scaling: ScalingConfig) -> np.ndarray:

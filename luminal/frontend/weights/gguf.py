@@ -9,6 +9,7 @@ import mmap
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -286,6 +287,6 @@ def _check_spans(cursor: _Cursor, infos: list[_TensorInfo], base: int, alignment
                 f"{size}. Try downloading the file again."
             )
     ordered = sorted((i for i in infos if i.size_bytes), key=lambda info: info.offset)
-    for before, after in zip(ordered, ordered[1:], strict=False):
+    for before, after in pairwise(ordered):
         if after.offset < before.offset + before.size_bytes:
             raise cursor.fail(f"the data of tensors {before.name!r} and {after.name!r} overlaps")
