@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,7 +21,9 @@ from luminal.ir.plan import Kernel, Plan
 from luminal.ir.term import Data, Term
 from luminal.ir.view import axes_of
 
-__all__ = ["eval_expr", "eval_term", "run_graph", "run_kernel", "run_plan"]
+__all__ = [
+    "Points", "eval_expr", "eval_term", "run_graph", "run_kernel", "run_plan", "sample_kernel",
+]  # fmt: skip
 
 CHUNK = 1 << 24
 _OPS = {"Log2": "log2", "Exp2": "exp2", "Sin": "sin", "Sqrt": "sqrt", "Recip": "recip",
@@ -365,6 +368,34 @@ def run_kernel(
         ]
         for store, index, value in results:
             _store(buffers[store.buffer], index, value, tuple(len(r) for r in ranges), kernel)
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """Sampled results: `value[p]` belongs at `buffer[index[0][p], ...]`; all are broadcast."""
+
+    buffer: str
+    index: tuple[np.ndarray, ...]
+    value: np.ndarray
+
+
+def sample_kernel(
+    kernel: Kernel, buffers: Mapping[str, np.ndarray], dims: Mapping[str, int],
+    rng: np.random.Generator, budget: int = 4096,
+) -> list[Points]:  # fmt: skip
+    """What a kernel stores at some points of its axes: both ends and random values of each."""
+    sizes = [max(0, a.extent.evaluate(dims)) for a in kernel.axes]
+    count = max(3, int(budget ** (1 / max(1, sum(n > 1 for n in sizes)))))
+    chosen = [np.arange(n) if n <= count else np.unique(
+        np.concatenate(([0, n - 1], rng.integers(0, n, count - 2)))) for n in sizes]  # fmt: skip
+    evaluator = _Terms(buffers, dims)
+    evaluator.axes = [(a.name, r) for a, r in zip(kernel.axes, chosen, strict=True)]
+    shape = tuple(len(r) for r in chosen)
+    return [
+        Points(s.buffer, tuple(np.broadcast_to(evaluator.expr(e), shape) for e in s.index),
+               np.broadcast_to(evaluator.value(s.value), shape))
+        for s in kernel.stores
+    ]  # fmt: skip
 
 
 def _store(
