@@ -80,7 +80,10 @@ def make_block(
     functions = [tuple(library.address(n + s) for s in ("", "_grid", "_cost")) for n in names]
     plan = launches(functions, [(0, 1, 2, 3, 4) if i == 0 else (1, 1, 2, 3, 4)
                                 for i in range(len(names))])  # fmt: skip
-    block = CallBlock(pool.runtime(), pool.shared_pool(threads), plan, 4, 2)
+    shared = pool.shared_pool(threads)
+    if shared is not None:
+        shared.ensure()
+    block = CallBlock(pool.runtime(), shared, plan, 4, 2)
     block.values[2:4] = rows, cost
     scratch = np.zeros(64 * threads, np.int64)
     block.set_scratch(scratch.ctypes.data, 512)
@@ -182,8 +185,10 @@ def test_fork_gets_new_workers(library: cpu.Library) -> None:
     if child == 0:
         try:
             shared = pool.shared_pool(3)
-            good = shared is not None and shared.started
-            for _ in range(50):
+            good = not shared.started
+            for n in range(50):
+                if n == 10:
+                    shared.ensure()
                 out[:] = 0
                 good &= block.run(x, out) == 0 and np.array_equal(out, x + 9)
             os.write(write, b"1" if good else b"0")

@@ -99,8 +99,7 @@ class Pool:
     """`threads` - 1 parked workers and the structure they share with a caller.
 
     `address` is what a call block holds. One caller at a time has the workers; a second one runs
-    its plan alone on its own thread. Call `ensure` before a run: it costs nothing but the first
-    time in each process.
+    its plan alone on its own thread. Call `ensure` before a run if not `started`.
     """
 
     __slots__ = ("_memory", "_native", "address", "started", "threads")
@@ -112,7 +111,7 @@ class Pool:
         keep_forever(self._memory)
         start = ctypes.addressof(self._memory)
         self.address = start + -start % 64
-        self.started = False
+        self.reset()
 
     def reset(self) -> None:
         """Back to the state without workers. Only where no thread can be inside: a new process."""
@@ -137,7 +136,6 @@ class Pool:
         with _LOCK:
             if self.started:
                 return
-            self.reset()
             for number in range(1, self.threads):
                 threading.Thread(
                     target=self._native.help, args=(self.address, number),
@@ -147,17 +145,14 @@ class Pool:
 
 
 def shared_pool(threads: int) -> Pool | None:
-    """The pool of this process with that many threads; None for one thread."""
+    """The pool of this process for that many threads, not yet started; None for one thread."""
     if threads <= 1:
         return None
     native = runtime()
     with _LOCK:
         if threads not in _POOLS:
             _POOLS[threads] = Pool(threads, native)
-        pool = _POOLS[threads]
-    if not pool.started:
-        pool.ensure()
-    return pool
+        return _POOLS[threads]
 
 
 def _after_fork() -> None:
