@@ -13,7 +13,7 @@ import time
 import numpy as np
 import pytest
 
-from luminal.errors import InternalError
+from luminal.errors import DeviceError, InternalError
 from luminal.runtime import cpu, device, native, pool
 from luminal.runtime.entry import CallBlock, launches
 
@@ -273,6 +273,19 @@ def test_vector_width_is_honoured() -> None:
     }
     """
     assert "zmm" in cpu.assembly(text, target)
+
+
+@pytest.mark.parametrize("isa", ["native", "baseline", "avx2", "avx512"])
+def test_instruction_set_levels(isa: str) -> None:
+    try:
+        target = device.target_for(isa)
+    except DeviceError as error:
+        assert "lacks" in str(error) or "expected 'native'" in str(error)
+        return
+    widths = {"baseline": 128, "avx2": 256, "avx512": 512}
+    assert target.vector_bits == widths.get(isa, target.vector_bits)
+    assert cpu.compile_object(KERNELS, target)
+    assert f"{target.vector_bits}-bit" in device.describe(target)
 
 
 def test_bad_text_and_missing_symbols_are_internal_errors() -> None:

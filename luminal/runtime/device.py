@@ -16,8 +16,17 @@ from luminal.errors import ArgumentError, DeviceError
 from luminal.ir.target import Target
 from luminal.runtime.cpu import llvm
 
-__all__ = ["available_cores", "baseline_target", "cache_sizes", "host_target", "thread_count"]
+__all__ = [
+    "available_cores", "baseline_target", "cache_sizes", "describe", "host_target", "target_for",
+    "thread_count",
+]  # fmt: skip
 
+_LEVELS = {
+    "baseline": ("x86-64", ("sse2",)),
+    "avx2": ("x86-64-v3", ("avx", "avx2", "fma", "f16c", "bmi", "bmi2")),
+    "avx512": ("x86-64-v4", ("avx", "avx2", "fma", "f16c", "bmi", "bmi2", "avx512f", "avx512bw",
+                             "avx512cd", "avx512dq", "avx512vl")),
+}  # fmt: skip
 _DEFAULT_CACHES = (32 << 10, 1 << 20, 8 << 20)
 _FLAGS = ("avx2", "fma", "avx512f", "avx512vnni", "avxvnni", "f16c", "avx512bf16", "amx-int8",
           "neon", "dotprod", "i8mm", "bf16", "fullfp16")  # fmt: skip
@@ -129,6 +138,28 @@ def host_target() -> Target:
     return _target(
         binding.get_process_triple(), binding.get_host_cpu_name(), text, available_cores()
     )
+
+
+def target_for(isa: str) -> Target:
+    """The host limited to an instruction set level ('native' for no limit).
+
+    DeviceError if the host lacks the level. Levels are x86-64's; elsewhere only 'baseline' differs.
+    """
+    host = host_target()
+    if isa == "native":
+        return host
+    if not host.triple.startswith("x86_64"):
+        if isa == "baseline":
+            return baseline_target(host.triple)
+        raise DeviceError(f"[device] no such instruction set here. Got {isa}; expected 'native'.")
+    cpu, flags = _LEVELS[isa]
+    missing = [flag for flag in flags if f"+{flag}" not in host.features.split(",")]
+    if missing:
+        raise DeviceError(
+            f"[device] this CPU lacks {', '.join(missing)}. Got isa={isa!r}; expected a level that "
+            "it has. Try isa='native'."
+        )
+    return _target(host.triple, cpu, ",".join(f"+{f}" for f in flags), host.cores)
 
 
 def baseline_target(triple: str) -> Target:

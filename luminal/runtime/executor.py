@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -75,6 +76,7 @@ class Executor:
         self._pool = shared_pool(self.threads)
         scratch = max((c.scratch_bytes for c in program.codes), default=0)
         self._scratch_stride = scratch + -scratch % ALIGNMENT + ALIGNMENT
+        self.scratch_bytes = self.threads * self._scratch_stride
         self.outputs = self._find_outputs()
         self.fresh = tuple(dict.fromkeys(
             self._first_use(n) for n, o in enumerate(self.outputs) if o.kind == "fresh"
@@ -82,7 +84,9 @@ class Executor:
         self._output_shapes = compile_exprs(
             plan.dims, [e for o in self.outputs for e in array_shape(o.buffer)]
         )
-        self._fresh_shapes: tuple[tuple[int, ...] | None, list[tuple[int, ...]]] = (None, [])
+        self._shapes: tuple[tuple[int, ...] | None, list[tuple[int, ...]]] = (None, [])
+        self._fresh_dtypes = [(n, self.outputs[n].buffer.dtype.np) for n in self.fresh]
+        self._simple = len(self.fresh) == len(self.outputs)
         self._updated = [n for n, name in enumerate(plan.inputs) if name in self._written_roots()]
         self._constants = self._load_constants()
         self._launches = self._bind()
@@ -167,15 +171,14 @@ class Executor:
     def _prepare(self, context: _Context, dims: tuple[int, ...]) -> None:
         """Point the block's temporaries and dims to where they are for these dims."""
         offsets, arena_bytes = self._memory.offsets(dims)
-        needed = arena_bytes + self.threads * self._scratch_stride
+        needed = arena_bytes + self.scratch_bytes
         if context.arena.size < needed + ALIGNMENT:
             growth = context.arena.size * 3 // 2
             context.arena = np.empty(max(needed, growth) + ALIGNMENT, np.uint8)
         base = context.arena.ctypes.data
         base += -base % ALIGNMENT
-        values = context.block.values
-        values[self._slot_base : self._dim_base] = np.array(offsets, np.int64) + base
-        values[self._dim_base : self._dim_base + len(dims)] = dims
+        words = [*(base + offset for offset in offsets), *dims]
+        context.block.values[self._slot_base : self._slot_base + len(words)] = words
         context.block.set_scratch(base + arena_bytes, self._scratch_stride)
         context.dims = dims
         self.arena_bytes = max(self.arena_bytes, arena_bytes)
@@ -194,8 +197,8 @@ class Executor:
     # Calls.
 
     def __call__(
-        self, *inputs: object, dims: Mapping[str, int] | None = None
-    ) -> tuple[object, ...]:
+        self, *inputs: Any, dims: Mapping[str, int] | None = None
+    ) -> tuple[np.ndarray, ...]:
         """Run on arrays; LuminalError if they do not fit. `dims` gives dims no shape shows."""
         values = None
         if dims is None:
@@ -206,7 +209,7 @@ class Executor:
         if values is None:
             return self._thorough_call(inputs, dims)
         for position in self._updated:
-            if not inputs[position].flags.writeable:  # type: ignore[attr-defined]
+            if not inputs[position].flags.writeable:
                 raise _read_only(position)
         fresh = self._allocate(values)
         context = self._take(values)
@@ -220,13 +223,13 @@ class Executor:
             return self._thorough_call(inputs, dims)
         if code:
             raise _failure(code)
-        if len(fresh) == len(self.outputs):
+        if self._simple:
             return tuple(fresh)
         return self._collect(inputs, fresh, values)
 
     def _thorough_call(
-        self, inputs: Sequence[object], given: Mapping[str, int] | None
-    ) -> tuple[object, ...]:
+        self, inputs: Sequence[Any], given: Mapping[str, int] | None
+    ) -> tuple[np.ndarray, ...]:
         """The slow path: anything array-like, strided arrays, and exact error messages."""
         arrays, dims = self.signature.accept(inputs, given)
         fresh = self._allocate(dims)
@@ -265,20 +268,20 @@ class Executor:
 
     def output_shapes(self, dims: tuple[int, ...]) -> list[tuple[int, ...]]:
         """Shapes of the results for these dims."""
-        flat = iter(self._output_shapes(*dims))
-        return [tuple(next(flat) for _ in o.buffer.shape) for o in self.outputs]
+        known, shapes = self._shapes
+        if known != dims:
+            flat = iter(self._output_shapes(*dims))
+            shapes = [tuple([next(flat) for _ in o.buffer.shape]) for o in self.outputs]
+            self._shapes = (dims, shapes)
+        return shapes
 
     def _allocate(self, dims: tuple[int, ...]) -> list[np.ndarray]:
         """New arrays for the results, or the storage of earlier ones that nobody holds any more."""
-        known, shapes = self._fresh_shapes
-        if known != dims:
-            every = self.output_shapes(dims)
-            shapes = [every[n] for n in self.fresh]
-            self._fresh_shapes = (dims, shapes)
+        shapes = self.output_shapes(dims)
         fresh = []
-        for number, shape in zip(self.fresh, shapes, strict=True):
-            dtype = self.outputs[number].buffer.dtype.np
-            held = self._recycled.get(number)
+        for number, dtype in self._fresh_dtypes:
+            shape = shapes[number]
+            held = self._recycled.get(number) if self._recycled else None
             if held is not None and held.shape == shape and sys.getrefcount(held) == 3:
                 fresh.append(held)
                 continue
@@ -289,10 +292,10 @@ class Executor:
         return fresh
 
     def _collect(
-        self, inputs: Sequence[object], fresh: list[np.ndarray], dims: tuple[int, ...]
-    ) -> tuple[object, ...]:
+        self, inputs: Sequence[Any], fresh: list[np.ndarray], dims: tuple[int, ...]
+    ) -> tuple[np.ndarray, ...]:
         """The results in the caller's order."""
-        results: list[object] = []
+        results: list[np.ndarray] = []
         for spec, shape in zip(self.outputs, self.output_shapes(dims), strict=True):
             if spec.kind == "fresh":
                 array = fresh[spec.source]
@@ -300,8 +303,7 @@ class Executor:
                 array = inputs[spec.source]
             else:
                 array = self._constants[self._memory.root[spec.buffer.name]].copy()
-            same = getattr(array, "shape", None) == shape
-            results.append(array if same else np.asarray(array).reshape(shape))
+            results.append(array if array.shape == shape else array.reshape(shape))
         return tuple(results)
 
     # Measurement.

@@ -12,7 +12,7 @@ from typing import Any
 
 from luminal.errors import InternalError
 from luminal.ir import layout
-from luminal.ir.expr import Expr, Var, ceil_div, dim, maximum, to_expr
+from luminal.ir.expr import Expr, Var, ceil_div, maximum, to_expr
 from luminal.ir.plan import Buffer, Kernel, Plan
 
 __all__ = ["ALIGNMENT", "MemoryPlan", "compile_exprs", "memory_plan", "storage_bytes"]
@@ -49,8 +49,8 @@ def storage_bytes(buffer: Buffer) -> Expr:
 def compile_exprs(dims: Sequence[Var], exprs: Iterable[Expr]) -> Callable[..., tuple[int, ...]]:
     """A Python function from the values of `dims`, in order, to the values of `exprs`.
 
-    >>> n = dim("n", 1, 100)
-    >>> compile_exprs(tuple(n.variables()), [n * 4, (n + 3) // 2])(6)
+    >>> n = Var("n", 1, 100)
+    >>> compile_exprs([n], [to_expr(n) * 4, (to_expr(n) + 3) // 2])(6)
     (24, 4)
     """
     parameters = [f"d{i}" for i in range(len(dims))]
@@ -143,7 +143,7 @@ def _assign_slots(
     for name in sorted(sizes, key=lambda n: (-at_typical[n], spans[n], n)):
         first, last = spans[name]
         for number, others in enumerate(taken):
-            if all(last < f or l < first for f, l in others):
+            if all(last < begin or end < first for begin, end in others):
                 slot_sizes[number] = maximum(slot_sizes[number], sizes[name])
                 break
         else:

@@ -20,7 +20,7 @@ __all__ = ["Signature", "array_shape"]
 
 Dims = tuple[int, ...]
 _RAW_BITS = {"bfloat16": "bf16", "float8_e4m3fn": "f8e4m3", "float8_e5m2": "f8e5m2"}
-_KEEP = 64  # shapes remembered as good
+_KEEP = 4096  # shapes remembered as good
 
 
 def array_shape(buffer: Buffer) -> tuple[Expr, ...]:
@@ -177,8 +177,8 @@ def _foreign(value: Any, buffer: Buffer, dtype: np.dtype, number: int) -> np.nda
         return np.asarray(memoryview(value))
     except (TypeError, ValueError, BufferError, RuntimeError) as error:
         raise ArgumentError(
-            f"[call] {_name(number, buffer)} is not an array. Got {type(value).__name__} ({error}); "
-            "expected a NumPy array or an object with DLPack, __array_interface__ or a buffer."
+            f"[call] {_name(number, buffer)} is not an array. Got {type(value).__name__} "
+            f"({error}); expected a NumPy array or an object with DLPack, __array_interface__ or a buffer."
         ) from None
 
 
