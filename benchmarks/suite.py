@@ -1,0 +1,173 @@
+"""All CPU tables of docs/benchmarks.md: `python benchmarks/suite.py [--threads 2] [--only NAME]`.
+
+Every row is interleaved with its peers in this process. The result replaces the generated part of
+docs/benchmarks.md unless --dry is given.
+"""
+
+import argparse
+import datetime
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import geometric_mean, median
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "examples"), str(ROOT / "benchmarks")]
+
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+from assets import fetch  # noqa: E402
+from timing import Row, interleave, table  # noqa: E402
+
+import luminal  # noqa: E402
+import luminal.llm  # noqa: E402
+
+MARK = "<!-- generated -->"
+PROMPT = "The history of the compiler is a history of abstraction. " * 24
+
+
+def compiled(model: torch.nn.Module) -> Callable[..., torch.Tensor]:
+    return torch.compile(model.forward, backend="luminal", dynamic=False)
+
+
+def model_rows(seconds: float) -> Iterator[Row]:
+    """Whole models against eager PyTorch."""
+    import models
+
+    for name, build in models.SUITE.items():
+        model, inputs = build()
+        run = compiled(model)
+        yield interleave(
+            name, {"luminal": lambda: run(*inputs), "eager": lambda: model(*inputs)}, seconds
+        )
+        torch._dynamo.reset()
+
+
+def attention_rows(seconds: float) -> Iterator[Row]:
+    """Attention written with matmul, mask and softmax, against PyTorch's fused operator."""
+    q, k, v = (torch.randn(1, 8, 2048, 64) for _ in range(3))
+    for causal in (False, True):
+        mask = torch.ones(2048, 2048, dtype=torch.bool).tril() if causal else None
+
+        def spelled(q, k, v, mask=mask):
+            score = q @ k.transpose(-1, -2) * 0.125
+            if mask is not None:
+                keep = torch.arange(q.shape[-2])[:, None] >= torch.arange(k.shape[-2])[None]
+                score = score.masked_fill(~keep, float("-inf"))
+            return torch.softmax(score, -1) @ v
+
+        run = torch.compile(spelled, backend="luminal", dynamic=False)
+        fused = torch.nn.functional.scaled_dot_product_attention
+        yield interleave(
+            f"attention 8x2048x64{' causal' * causal}",
+            {"luminal": lambda: run(q, k, v),
+             "eager": lambda c=causal: fused(q, k, v, is_causal=c)},
+            seconds,
+        )  # fmt: skip
+
+
+def overhead_lines() -> Iterator[str]:
+    """What a call of a one-kernel graph costs."""
+
+    def constant_backend(gm, example_inputs):
+        out = (torch.zeros(4),)
+        return lambda *args: out
+
+    def add(x):
+        return x + 1
+
+    x, a = torch.zeros(4), np.zeros(4, np.float32)
+    direct = luminal.compile(lambda t: t + 1, [a])
+    ours = torch.compile(add, backend="luminal", dynamic=False)
+    torch._dynamo.reset()
+    theirs = torch.compile(add, backend=constant_backend, dynamic=False)
+    for run, arg in ((direct, a), (ours, x), (theirs, x)):
+        for _ in range(50):
+            run(arg)
+    row = interleave("call", {"luminal": lambda: ours(x), "constant backend": lambda: theirs(x),
+                              "luminal.compile": lambda: direct(a)}, 2.0)  # fmt: skip
+    for label, ms in row.ms.items():
+        yield f"- {label}: {ms * 1e3:.1f} µs a call"
+
+
+def llm_lines(threads: int, rounds: int) -> Iterator[str]:
+    """SmolLM2-135M Q4_1 against llama.cpp (xllamacpp), interleaved."""
+    import xllamacpp
+
+    path = str(fetch("smollm2-135m") / "SmolLM2-135M-Instruct.Q4_1.gguf")
+    params = xllamacpp.CommonParams()
+    params.model.path, params.n_ctx, params.n_parallel, params.verbosity = path, 1024, 1, -1
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
+    server = xllamacpp.Server(params)
+    request = {"prompt": PROMPT, "n_predict": 64, "temperature": 0, "ignore_eos": True,
+               "cache_prompt": False}  # fmt: skip
+    figures: dict[str, list[float]] = {}
+    for numerics in ("exact", "fast"):
+        model = luminal.llm.load(path, n_ctx=1024, threads=threads, numerics=numerics)
+        model.compile()
+        ids = model.tokenizer.encode(PROMPT)
+        for number in range(rounds + 1):
+            timings = server.handle_completions(request)["timings"]
+            ours = luminal.llm.measure(model, ids, 64)
+            if number:
+                figures.setdefault(f"{numerics} pp", []).append(ours["prompt_tokens_per_s"])
+                figures.setdefault(f"{numerics} tg", []).append(ours["decode_tokens_per_s"])
+                figures.setdefault("llama.cpp pp", []).append(timings["prompt_per_second"])
+                figures.setdefault("llama.cpp tg", []).append(timings["predicted_per_second"])
+    m = {k: median(v) for k, v in figures.items()}
+    yield "| tokens/s | prefill | decode | x llama.cpp prefill | x llama.cpp decode |"
+    yield "| --- | --- | --- | --- | --- |"
+    for who in ("exact", "fast", "llama.cpp"):
+        pp, tg = m[f"{who} pp"], m[f"{who} tg"]
+        yield (f"| {who} | {pp:.0f} | {tg:.1f} | {pp / m['llama.cpp pp']:.2f} | "
+               f"{tg / m['llama.cpp tg']:.2f} |")  # fmt: skip
+
+
+def machine() -> str:
+    cpu = platform.processor() or platform.machine()
+    if Path("/proc/cpuinfo").exists():
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        cpu = next((s.split(":")[1].strip() for s in lines if s.startswith("model name")), cpu)
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True,
+                            text=True).stdout.strip()  # fmt: skip
+    return (f"{cpu}, {os.cpu_count()} cores; Python {platform.python_version()}, torch "
+            f"{torch.__version__}; luminal {commit}; {datetime.date.today()}")  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--seconds", type=float, default=6.0, help="per row")
+    parser.add_argument("--only", default="", help="models, attention, overhead or llm")
+    parser.add_argument("--dry", action="store_true", help="print only")
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    torch.set_grad_enabled(False)
+    parts = [f"{machine()}; {args.threads} threads. Medians of interleaved rounds.\n"]
+    if args.only in ("", "models", "attention"):
+        rows: list[Row] = []
+        for kind, source in (("models", model_rows), ("attention", attention_rows)):
+            if args.only in ("", kind):
+                for row in source(args.seconds):
+                    print(row.name, {k: round(v, 3) for k, v in row.ms.items()}, flush=True)
+                    rows.append(row)
+        mean = geometric_mean([r.ratio("eager") for r in rows])
+        parts += ["## Models, PyTorch eager = 1\n", table(rows, ("eager",)),
+                  f"\nGeometric mean: {mean:.2f} x eager.\n"]  # fmt: skip
+    if args.only in ("", "overhead"):
+        parts += ["## Call overhead\n", *overhead_lines(), ""]
+    if args.only in ("", "llm"):
+        parts += ["## SmolLM2-135M-Instruct Q4_1\n", *llm_lines(args.threads, 5), ""]
+    text = "\n".join(parts)
+    print(text)
+    if not args.dry and not args.only:
+        page = ROOT / "docs" / "benchmarks.md"
+        head = page.read_text().split(MARK)[0] if page.exists() else "# Benchmarks\n\n"
+        page.write_text(f"{head}{MARK}\n\n{text}")
+
+
+if __name__ == "__main__":
+    main()

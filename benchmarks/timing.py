@@ -1,0 +1,48 @@
+"""Interleaved timing: every contender runs once a round, so that drift hits all of them alike."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a table: what, and the median milliseconds of each contender."""
+
+    name: str
+    ms: dict[str, float]
+
+    def ratio(self, peer: str) -> float:
+        """How many times faster luminal is than `peer`."""
+        return self.ms[peer] / self.ms["luminal"]
+
+
+def interleave(name: str, contenders: dict[str, Callable[[], object]], seconds: float = 6.0) -> Row:
+    """Median time of each contender over interleaved rounds that fill about `seconds`."""
+    for run in contenders.values():
+        run()
+        run()
+    start = time.perf_counter()
+    for run in contenders.values():
+        run()
+    rounds = max(5, min(400, int(seconds / max(1e-6, time.perf_counter() - start))))
+    times: dict[str, list[float]] = {label: [] for label in contenders}
+    for _ in range(rounds):
+        for label, run in contenders.items():
+            start = time.perf_counter()
+            run()
+            times[label].append((time.perf_counter() - start) * 1e3)
+    return Row(name, {label: median(t) for label, t in times.items()})
+
+
+def table(rows: list[Row], peers: tuple[str, ...]) -> str:
+    """A Markdown table: milliseconds, and luminal's speed relative to each peer."""
+    heads = ["", "luminal ms", *(f"{p} ms" for p in peers), *(f"x {p}" for p in peers)]
+    lines = [f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}"]
+    for row in rows:
+        cells = [row.name, f"{row.ms['luminal']:.3f}"]
+        cells += [f"{row.ms[p]:.3f}" if p in row.ms else "–" for p in peers]
+        cells += [f"{row.ratio(p):.2f}" if p in row.ms else "–" for p in peers]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
