@@ -1,0 +1,282 @@
+"""Loads, stores, gathers, scatters and prefetches of loop IR in LLVM text.
+
+In: an Emitter, a statement, its operand texts, the pointer of its base. Out: the operand loaded,
+or instructions. Storage formats are decoded here. A lane that is masked off reads nothing.
+"""
+
+from __future__ import annotations
+
+from luminal.codegen.llvm_cast import convert, decode
+from luminal.codegen.llvm_types import (
+    BITS, ELEMENT, Emitter, MEMORY, splat_text, suffix, vector,
+)  # fmt: skip
+from luminal.codegen.loopir import Load, Prefetch, Store
+from luminal.errors import InternalError
+
+__all__ = ["ZERO", "load", "prefetch", "store"]
+
+# Where a masked-off scalar load reads from.
+ZERO = "@.zero"
+_DECODED = {"f8e4m3": "f32", "f8e5m2": "f32", "e8m0": "f32", "f4e2m1": "f32", "u4": "i8",
+            "i4": "i8"}  # fmt: skip
+
+
+def load(
+    emitter: Emitter, statement: Load, pointer: str, offset: str, mask: str | None, even: bool
+) -> str:
+    """The operand loaded; `even` tells that a 4-bit offset is known to be even."""
+    dtype, lanes = statement.dtype, statement.result.lanes
+    if dtype.bits == 4:
+        raw = _nibbles(emitter, statement, pointer, offset, mask, even)
+    elif statement.offset.lanes > 1:
+        raw = _gather(emitter, statement, pointer, offset, mask)
+    else:
+        raw = _consecutive(emitter, statement, pointer, offset, mask)
+    name = dtype.name
+    if name == "bool":
+        kind = vector("i8", lanes)
+        return emitter.let(f"icmp ne {kind} {raw}, zeroinitializer" if lanes > 1
+                           else f"icmp ne i8 {raw}, 0")  # fmt: skip
+    if name in _DECODED:
+        raw, name = decode(emitter, raw, name, lanes), _DECODED[name]
+        if mask is not None and statement.dtype.name == "e8m0":
+            kind, flags = vector("float", lanes), vector("i1", lanes)
+            raw = emitter.let(f"select {flags} {mask}, {kind} {raw}, {kind} "
+                              f"{'zeroinitializer' if lanes > 1 else '0.0'}")  # fmt: skip
+    return convert(emitter, raw, name, statement.result.dtype.name, lanes)
+
+
+def _zero(element: str, lanes: int) -> str:
+    return "zeroinitializer" if lanes > 1 else {"float": "0.0", "double": "0.0"}.get(element, "0")
+
+
+def _address(emitter: Emitter, element: str, pointer: str, offset: str) -> str:
+    if offset == "0":
+        return pointer
+    return emitter.let(f"getelementptr inbounds {element}, ptr {pointer}, i64 {offset}")
+
+
+def _consecutive(
+    emitter: Emitter, statement: Load, pointer: str, offset: str, mask: str | None
+) -> str:
+    element, lanes = MEMORY[statement.dtype.name], statement.result.lanes
+    address = _address(emitter, element, pointer, offset)
+    return _load_bytes(emitter, element, lanes, address, mask, statement.align)
+
+
+def _load_bytes(
+    emitter: Emitter, element: str, lanes: int, address: str, mask: str | None, align: int
+) -> str:
+    kind = vector(element, lanes)
+    if mask is None:
+        return emitter.let(f"load {kind}, ptr {address}, align {align}")
+    if lanes == 1:
+        emitter.declared[f"{ZERO} = private constant [64 x i8] zeroinitializer, align 64"] = None
+        safe = emitter.let(f"select i1 {mask}, ptr {address}, ptr {ZERO}")
+        return emitter.let(f"load {kind}, ptr {safe}, align {align}")
+    return emitter.let(
+        emitter.call(
+            kind,
+            f"llvm.masked.load.{suffix(element, lanes)}.p0",
+            ("ptr", address),
+            ("i32", str(align)),
+            (vector("i1", lanes), mask),
+            (kind, "zeroinitializer"),
+        )  # fmt: skip
+    )
+
+
+def _pick(emitter: Emitter, element: str, lanes: int, values: str, lane: int) -> str:
+    """One lane of a vector; constants splat as scalars."""
+    if lanes == 1:
+        return values
+    return emitter.let(f"extractelement {vector(element, lanes)} {values}, i32 {lane}")
+
+
+def _gather(emitter: Emitter, statement: Load, pointer: str, offset: str, mask: str | None) -> str:
+    element, lanes = MEMORY[statement.dtype.name], statement.result.lanes
+    kind, align = vector(element, lanes), max(1, statement.align)
+    if BITS[element] >= 32 and "avx512f" in emitter.flags:
+        pointers = vector("ptr", lanes)
+        many = emitter.let(
+            f"getelementptr inbounds {element}, ptr {pointer}, {vector('i64', lanes)} {offset}"
+        )
+        flags = mask or splat_text("true", "i1", lanes)
+        name = f"llvm.masked.gather.{suffix(element, lanes)}.v{lanes}p0"
+        return emitter.let(
+            emitter.call(
+                kind,
+                name,
+                (pointers, many),
+                ("i32", str(align)),
+                (vector("i1", lanes), flags),
+                (kind, "zeroinitializer"),
+            )  # fmt: skip
+        )
+    out = "poison"
+    for lane in range(lanes):
+        one = _pick(emitter, "i64", lanes, offset, lane)
+        on = None if mask is None else _pick(emitter, "i1", lanes, mask, lane)
+        address = _address(emitter, element, pointer, one)
+        value = _load_bytes(emitter, element, 1, address, on, align)
+        out = emitter.let(f"insertelement {kind} {out}, {element} {value}, i32 {lane}")
+    return out
+
+
+def _nibbles(
+    emitter: Emitter, statement: Load, pointer: str, offset: str, mask: str | None, even: bool
+) -> str:
+    """4-bit elements as i8 lanes, upper bits 0."""
+    lanes = statement.result.lanes
+    if lanes == 1 or lanes % 2 or statement.offset.lanes > 1 or (mask is not None and not even):
+        return _nibble_by_nibble(emitter, statement, pointer, offset, mask)
+    half, kind = lanes // 2, vector("i8", lanes // 2)
+    first = emitter.let(f"lshr i64 {offset}, 1")
+    address = _address(emitter, "i8", pointer, first)
+    four, low_bits = splat_text("4", "i8", half), splat_text("15", "i8", half)
+    if even:
+        pairs = None if mask is None else _pair_mask(emitter, lanes, mask)
+        low = _load_bytes(emitter, "i8", half, address, pairs, statement.align)
+        high = emitter.let(f"lshr {kind} {low}, {four}")
+        low = emitter.let(f"and {kind} {low}, {low_bits}")
+    else:
+        up = emitter.let(f"add i64 {offset}, 1")
+        second = _address(emitter, "i8", pointer, emitter.let(f"lshr i64 {up}, 1"))
+        odd = emitter.let(f"and i8 {emitter.let(f'trunc i64 {offset} to i8')}, 1")
+        count = emitter.splat("i8", half, emitter.let(f"shl i8 {odd}, 2"))
+        low = _load_bytes(emitter, "i8", half, address, None, 1)
+        high = _load_bytes(emitter, "i8", half, second, None, 1)
+        low = emitter.let(f"lshr {kind} {low}, {count}")
+        high = emitter.let(f"lshr {kind} {high}, {emitter.let(f'sub {kind} {four}, {count}')}")
+        low = emitter.let(f"and {kind} {low}, {low_bits}")
+        high = emitter.let(f"and {kind} {high}, {low_bits}")
+    if half == 1:
+        return emitter.concat("i8", [(low, 1), (high, 1)])
+    order = tuple(i // 2 + half * (i % 2) for i in range(lanes))
+    out = emitter.let(emitter.shuffle("i8", half, low, high, order))
+    if mask is None:
+        return out
+    kind = vector("i8", lanes)
+    flags = vector("i1", lanes)
+    return emitter.let(f"select {flags} {mask}, {kind} {out}, {kind} zeroinitializer")
+
+
+def _pair_mask(emitter: Emitter, lanes: int, mask: str) -> str:
+    """The mask of bytes from that of nibbles."""
+    half = lanes // 2
+    if half == 1:
+        a, b = (_pick(emitter, "i1", 2, mask, i) for i in range(2))
+        return emitter.let(f"or i1 {a}, {b}")
+    a = emitter.let(emitter.shuffle("i1", lanes, mask, "poison", tuple(range(0, lanes, 2))))
+    b = emitter.let(emitter.shuffle("i1", lanes, mask, "poison", tuple(range(1, lanes, 2))))
+    return emitter.let(f"or {vector('i1', half)} {a}, {b}")
+
+
+def _nibble_by_nibble(
+    emitter: Emitter, statement: Load, pointer: str, offset: str, mask: str | None
+) -> str:
+    lanes = statement.result.lanes
+    kind, out = vector("i8", lanes), "poison"
+    gathers = statement.offset.lanes > 1
+    for lane in range(lanes):
+        one = _pick(emitter, "i64", lanes, offset, lane) if gathers else offset
+        if not gathers and lane:
+            one = emitter.let(f"add i64 {one}, {lane}")
+        on = None if mask is None else _pick(emitter, "i1", lanes, mask, lane)
+        address = _address(emitter, "i8", pointer, emitter.let(f"lshr i64 {one}, 1"))
+        byte = _load_bytes(emitter, "i8", 1, address, on, 1)
+        odd = emitter.let(f"and i8 {emitter.let(f'trunc i64 {one} to i8')}, 1")
+        byte = emitter.let(f"lshr i8 {byte}, {emitter.let(f'shl i8 {odd}, 2')}")
+        byte = emitter.let(f"and i8 {byte}, 15")
+        if lanes == 1:
+            return byte
+        out = emitter.let(f"insertelement {kind} {out}, i8 {byte}, i32 {lane}")
+    return out
+
+
+def store(
+    emitter: Emitter, statement: Store, pointer: str, offset: str, value: str, mask: str | None
+) -> None:
+    """Instructions that write `value`."""
+    dtype, lanes = statement.dtype, statement.value.lanes
+    if dtype.storage:
+        raise InternalError(f"[codegen] a kernel cannot store the storage format {dtype}")
+    value = convert(emitter, value, statement.value.dtype.name, dtype.name, lanes)
+    element = MEMORY[dtype.name]
+    kind = vector(element, lanes)
+    if dtype.name == "bool":
+        value = emitter.let(f"zext {vector('i1', lanes)} {value} to {kind}")
+    if statement.offset.lanes > 1:
+        _scatter(emitter, statement, pointer, offset, value, mask)
+        return
+    address = _address(emitter, element, pointer, offset)
+    _store_bytes(emitter, statement, element, lanes, address, value, mask)
+
+
+def _store_bytes(
+    emitter: Emitter, statement: Store, element: str, lanes: int, address: str, value: str,
+    mask: str | None,
+) -> None:  # fmt: skip
+    kind, align = vector(element, lanes), statement.align
+    hint = ", !nontemporal !1" if statement.nontemporal else ""
+    if mask is None:
+        emitter.put(f"store {kind} {value}, ptr {address}, align {align}{hint}")
+    elif lanes == 1:
+        on, after = emitter.label(), emitter.label()
+        emitter.branch(mask, on, after)
+        emitter.place(on)
+        emitter.put(f"store {kind} {value}, ptr {address}, align {align}")
+        emitter.jump(after)
+        emitter.place(after)
+    else:
+        name = f"llvm.masked.store.{suffix(element, lanes)}.p0"
+        emitter.put(
+            emitter.call(
+                "void",
+                name,
+                (kind, value),
+                ("ptr", address),
+                ("i32", str(align)),
+                (vector("i1", lanes), mask),
+            )  # fmt: skip
+        )
+
+
+def _scatter(
+    emitter: Emitter, statement: Store, pointer: str, offset: str, value: str, mask: str | None
+) -> None:
+    """In lane order: the last of equal offsets stays, as llvm.masked.scatter too defines."""
+    element, lanes = MEMORY[statement.dtype.name], statement.value.lanes
+    kind, flags = vector(element, lanes), vector("i1", lanes)
+    if BITS[element] >= 32 and "avx512f" in emitter.flags:
+        many = emitter.let(
+            f"getelementptr inbounds {element}, ptr {pointer}, {vector('i64', lanes)} {offset}"
+        )
+        name = f"llvm.masked.scatter.{suffix(element, lanes)}.v{lanes}p0"
+        on = mask or splat_text("true", "i1", lanes)
+        emitter.put(
+            emitter.call(
+                "void",
+                name,
+                (kind, value),
+                (vector("ptr", lanes), many),
+                ("i32", str(statement.align)),
+                (flags, on),
+            )  # fmt: skip
+        )
+        return
+    for lane in range(lanes):
+        on = None if mask is None else _pick(emitter, "i1", lanes, mask, lane)
+        one = _pick(emitter, "i64", lanes, offset, lane)
+        part = _pick(emitter, element, lanes, value, lane)
+        address = _address(emitter, element, pointer, one)
+        _store_bytes(emitter, statement, element, 1, address, part, on)
+
+
+def prefetch(emitter: Emitter, statement: Prefetch, pointer: str, offset: str) -> None:
+    """A hint to bring the line into every cache level."""
+    if statement.dtype.bits == 4:
+        offset = emitter.let(f"lshr i64 {offset}, 1")
+    address = _address(emitter, MEMORY[statement.dtype.name], pointer, offset)
+    hints = (("i32", "0"), ("i32", "3"), ("i32", "1"))
+    emitter.put(emitter.call("void", "llvm.prefetch.p0", ("ptr", address), *hints))
