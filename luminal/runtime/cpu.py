@@ -111,7 +111,7 @@ class Library:
 
     __slots__ = ("__weakref__", "_tracker", "names")
 
-    def __init__(self, tracker: Any, names: tuple[str, ...]):
+    def __init__(self, tracker: Any, names: tuple[str, ...]) -> None:
         self._tracker = tracker
         self.names = names
 

@@ -68,7 +68,7 @@ class CallBlock:
 
     def __init__(
         self, native: Runtime, pool: Pool | None, plan: Launches, value_count: int, pointers: int
-    ):
+    ) -> None:
         self._native = native
         self._launches = plan
         self._block = np.zeros(len(CALL), np.int64)

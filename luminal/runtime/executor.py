@@ -48,7 +48,7 @@ class _Context:
 
     __slots__ = ("arena", "block", "dims")
 
-    def __init__(self, block: CallBlock):
+    def __init__(self, block: CallBlock) -> None:
         self.block = block
         self.arena = np.empty(0, np.uint8)
         self.dims: tuple[int, ...] | None = None
@@ -62,7 +62,9 @@ class Executor:
     the order in which `run_pointers` expects their addresses. `arena_bytes` is the peak so far.
     """
 
-    def __init__(self, program: Program, objects: Iterable[bytes], threads: int | None = None):
+    def __init__(
+        self, program: Program, objects: Iterable[bytes], threads: int | None = None
+    ) -> None:
         plan = program.plan
         check_layouts(plan)
         self.program = program

@@ -44,7 +44,7 @@ class Runtime:
 
     __slots__ = ("call", "cost", "entry", "help", "spin", "spins_per_us")
 
-    def __init__(self, object_code: bytes, python: bool):
+    def __init__(self, object_code: bytes, python: bool) -> None:
         imports = {}
         for name in _PYTHON_API if python else ():
             function = getattr(ctypes.pythonapi, name)
@@ -104,7 +104,7 @@ class Pool:
 
     __slots__ = ("_memory", "_native", "address", "started", "threads")
 
-    def __init__(self, threads: int, native: Runtime):
+    def __init__(self, threads: int, native: Runtime) -> None:
         self.threads = threads
         self._native = native
         self._memory = ctypes.create_string_buffer(POOL_BYTES + 64)

@@ -40,7 +40,7 @@ class Signature:
 
     __slots__ = ("_dtypes", "_remembered", "_shapes", "_solvers", "buffers", "dims", "known")
 
-    def __init__(self, plan: Plan):
+    def __init__(self, plan: Plan) -> None:
         self.dims = plan.dims
         self.buffers = tuple(plan.buffer(name) for name in plan.inputs)
         self._dtypes = [b.dtype.np for b in self.buffers]
@@ -178,7 +178,7 @@ def _foreign(value: Any, buffer: Buffer, dtype: np.dtype, number: int) -> np.nda
     except (TypeError, ValueError, BufferError, RuntimeError) as error:
         raise ArgumentError(
             f"[call] {_name(number, buffer)} is not an array. Got {type(value).__name__} "
-            f"({error}); expected a NumPy array or an object with DLPack, __array_interface__ or a buffer."
+            f"({error}); expected a NumPy array, DLPack, __array_interface__ or a buffer."
         ) from None
 
 
