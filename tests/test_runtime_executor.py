@@ -262,6 +262,11 @@ def test_constants_are_packed_into_their_layout() -> None:
     plan = Plan((add("k", "x", "c", "z", 8),), buffers, ("x",), ("z",))
     run = executor(plan, {"static": add_code("static", 3, 0, "8")}, (0,), 1)
     assert run(np.zeros(8, np.float32))[0].tolist() == [0, 4, 1, 5, 2, 6, 3, 7]
+    values += 1
+    run.rebind({"c": values.reshape(2, 4)})
+    assert run(np.zeros(8, np.float32))[0].tolist() == [1, 5, 2, 6, 3, 7, 4, 8]
+    with pytest.raises(ShapeError, match="rebind"):
+        run.rebind({"c": values})
 
 
 def gather() -> Executor:

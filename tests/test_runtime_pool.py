@@ -278,7 +278,7 @@ def test_vector_width_is_honoured() -> None:
 @pytest.mark.parametrize("isa", ["native", "baseline", "avx2", "avx512"])
 def test_instruction_set_levels(isa: str) -> None:
     try:
-        target = device.target_for(isa)
+        target = device.select_target(isa)
     except DeviceError as error:
         assert "lacks" in str(error) or "expected 'native'" in str(error)
         return

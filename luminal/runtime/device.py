@@ -17,8 +17,8 @@ from luminal.ir.target import Target
 from luminal.runtime.cpu import llvm
 
 __all__ = [
-    "available_cores", "baseline_target", "cache_sizes", "describe", "host_target", "target_for",
-    "thread_count",
+    "available_cores", "baseline_target", "cache_sizes", "describe", "host_target",
+    "select_target", "thread_count",
 ]  # fmt: skip
 
 _LEVELS = {
@@ -140,7 +140,7 @@ def host_target() -> Target:
     )
 
 
-def target_for(isa: str) -> Target:
+def select_target(isa: str) -> Target:
     """The host limited to an instruction set level ('native' for no limit).
 
     DeviceError if the host lacks the level. Levels are x86-64's; elsewhere only 'baseline' differs.

@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from luminal.errors import ArgumentError, InternalError, OutOfRangeError
+from luminal.errors import ArgumentError, InternalError, OutOfRangeError, ShapeError
 from luminal.ir.layout import pack
 from luminal.ir.plan import Buffer
 from luminal.ir.program import Program
@@ -46,12 +46,13 @@ class OutputSpec:
 class _Context:
     """What one call in flight owns: its block of words and its arena."""
 
-    __slots__ = ("arena", "block", "dims")
+    __slots__ = ("arena", "block", "constants", "dims")
 
     def __init__(self, block: CallBlock) -> None:
         self.block = block
         self.arena = np.empty(0, np.uint8)
         self.dims: tuple[int, ...] | None = None
+        self.constants: dict[str, np.ndarray] = {}
 
 
 class Executor:
@@ -165,10 +166,12 @@ class Executor:
 
     def _new_context(self) -> _Context:
         count = self._dim_base + len(self.program.plan.dims)
-        block = CallBlock(runtime(), self._pool, self._launches, count, self._pointers)
-        for n, array in enumerate(self._constants.values(), self._pointers):
-            block.values[n] = array.ctypes.data
-        return _Context(block)
+        return _Context(CallBlock(runtime(), self._pool, self._launches, count, self._pointers))
+
+    def _point_at_constants(self, context: _Context) -> None:
+        context.constants = self._constants
+        for n, array in enumerate(context.constants.values(), self._pointers):
+            context.block.values[n] = array.ctypes.data
 
     def _prepare(self, context: _Context, dims: tuple[int, ...]) -> None:
         """Point the block's temporaries and dims to where they are for these dims."""
@@ -194,7 +197,27 @@ class Executor:
             context = self._new_context()
         if context.dims != dims:
             self._prepare(context, dims)
+        if context.constants is not self._constants:
+            self._point_at_constants(context)
         return context
+
+    def rebind(self, weights: Mapping[str, np.ndarray]) -> None:
+        """Use these arrays, as they are now, for the constants of those names.
+
+        Shapes and dtypes must be those of the plan. Repacked constants are packed anew, so this
+        is also how a change inside an array takes effect.
+        """
+        changed = dict(self._constants)
+        for buffer in self.program.plan.buffers:
+            if buffer.data is not None and buffer.data.name in weights:
+                old, new = buffer.data.array, weights[buffer.data.name]
+                if new.shape != old.shape or new.dtype != old.dtype:
+                    raise ShapeError(
+                        f"[rebind] {buffer.data.name} does not fit. Got {new.dtype}{new.shape}; "
+                        f"expected {old.dtype}{old.shape}."
+                    )
+                changed[buffer.name] = _pack_constant(buffer, new)
+        self._constants = changed
 
     # Calls.
 
@@ -332,24 +355,30 @@ class Executor:
 
 
 def _constant_array(buffer: Buffer, array: np.ndarray) -> np.ndarray:
-    """The bytes of a constant in the layout of its buffer, shared between executors."""
+    """The bytes of a constant in the layout of its buffer; packed copies are shared."""
     if not buffer.layout:
-        return np.ascontiguousarray(array)
+        return _pack_constant(buffer, array)
     key = (id(array), buffer.layout)
     packed = _PACKED.get(key)
     if packed is None:
-        if buffer.dtype.bits == 4:
-            whole = np.stack((array & 15, array >> 4), -1).reshape(*array.shape[:-1], -1)
-            flat = pack(whole[..., : buffer.shape[-1].value], buffer.layout)
-            flat = np.concatenate((flat, np.zeros(flat.size % 2, np.uint8)))
-            flat = flat[0::2] | flat[1::2] << 4
-        else:
-            flat = pack(array, buffer.layout)
-        room = np.empty(flat.nbytes + ALIGNMENT, np.uint8)
-        start = -room.ctypes.data % ALIGNMENT
-        packed = room[start : start + flat.nbytes].view(flat.dtype)
-        packed[...] = flat
-        _PACKED[key] = packed
+        packed = _PACKED[key] = _pack_constant(buffer, array)
+    return packed
+
+
+def _pack_constant(buffer: Buffer, array: np.ndarray) -> np.ndarray:
+    if not buffer.layout:
+        return np.ascontiguousarray(array)
+    if buffer.dtype.bits == 4:
+        whole = np.stack((array & 15, array >> 4), -1).reshape(*array.shape[:-1], -1)
+        flat = pack(whole[..., : buffer.shape[-1].value], buffer.layout)
+        flat = np.concatenate((flat, np.zeros(flat.size % 2, np.uint8)))
+        flat = flat[0::2] | flat[1::2] << 4
+    else:
+        flat = pack(array, buffer.layout)
+    room = np.empty(flat.nbytes + ALIGNMENT, np.uint8)
+    start = -room.ctypes.data % ALIGNMENT
+    packed = room[start : start + flat.nbytes].view(flat.dtype)
+    packed[...] = flat
     return packed
 
 
