@@ -12,6 +12,17 @@ from tests import gguf_writer as gw
 
 VOCAB, D_MODEL, HEADS, KV_HEADS, HEAD_DIM, D_FF, LAYERS = 64, 32, 4, 2, 8, 64, 2
 TOKENS = ["<unk>", "<s>", "</s>", *[f"<0x{i:02X}>" for i in range(32, 93)]]
+_HEAD_NORMS = {"attn_q_norm.weight": (HEAD_DIM,), "attn_k_norm.weight": (HEAD_DIM,)}
+_EXTRA: dict[str, dict[str, tuple[int, ...]]] = {
+    "qwen2": {
+        "attn_q.bias": (HEADS * HEAD_DIM,),
+        "attn_k.bias": (KV_HEADS * HEAD_DIM,),
+        "attn_v.bias": (KV_HEADS * HEAD_DIM,),
+    },
+    "qwen3": _HEAD_NORMS,
+    "gemma3": _HEAD_NORMS
+    | {"post_attention_norm.weight": (D_MODEL,), "post_ffw_norm.weight": (D_MODEL,)},
+}
 TYPES = [2, 3, 3, *[6] * 61]
 
 
@@ -20,6 +31,8 @@ def decoder_bytes(
     keys: Mapping[str, tuple[int, Any] | None] | None = None,
     without: Sequence[str] = (),
     tokenizer: bool = True,
+    template: str | None = None,
+    tokenizer_changes: Mapping[str, tuple[int, Any] | None] | None = None,
     seed: int = 0,
 ) -> bytes:
     """A decoder file; `keys` replace entries below the architecture's prefix, None drops one."""
@@ -39,11 +52,14 @@ def decoder_bytes(
     if architecture is not None:
         entries.insert(0, gw.entry("general.architecture", gw.STRING, architecture))
     if tokenizer:
-        entries += gw.spm_entries(TOKENS, TYPES, add_space_prefix=(gw.BOOL, 0))
+        changes = {"add_space_prefix": (gw.BOOL, 0)} | dict(tokenizer_changes or {})
+        entries += gw.spm_entries(TOKENS, TYPES, **changes)
+    if template is not None:
+        entries.append(gw.entry("tokenizer.chat_template", gw.STRING, template))
     rng = np.random.default_rng(seed)
     tensors = [
         gw.f32_tensor(tensor, _values(rng, shape))
-        for tensor, shape in _shapes().items()
+        for tensor, shape in _shapes(name).items()
         if tensor not in without
     ]
     return gw.build(entries, tensors)
@@ -55,7 +71,7 @@ def _values(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
     return rng.standard_normal(shape) * 1.2 / shape[-1] ** 0.5
 
 
-def _shapes() -> dict[str, tuple[int, ...]]:
+def _shapes(architecture: str) -> dict[str, tuple[int, ...]]:
     shapes: dict[str, tuple[int, ...]] = {
         "token_embd.weight": (VOCAB, D_MODEL),
         "output.weight": (VOCAB, D_MODEL),
@@ -74,4 +90,5 @@ def _shapes() -> dict[str, tuple[int, ...]]:
             blk + "ffn_up.weight": (D_FF, D_MODEL),
             blk + "ffn_down.weight": (D_MODEL, D_FF),
         }
+        shapes |= {blk + k: v for k, v in _EXTRA.get(architecture, {}).items()}
     return shapes

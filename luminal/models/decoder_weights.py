@@ -10,47 +10,46 @@ from dataclasses import dataclass
 import numpy as np
 
 from luminal.errors import WeightsError
-from luminal.frontend.weights import GGUFFile, Planes
+from luminal.frontend.weights import GGUFFile, Plane, Planes
 from luminal.models.hyperparameters import DecoderConfig
 
-__all__ = ["DecoderWeights", "Matrix", "read_weights"]
+__all__ = ["DecoderWeights", "Weight", "read_weights"]
 
 Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Matrix:
-    """One weight matrix [rows, columns] as planes, with the name it has in the file."""
+class Weight:
+    """One weight as planes, with the name it has in the file; vectors are plain f32."""
 
     name: str
     planes: Planes
 
     @property
     def shape(self) -> Shape:
-        """(rows, columns): a layer computes x · wᵀ."""
+        """The extents; a layer computes x · wᵀ for w [rows, columns]."""
         return self.planes.quants.shape
 
 
 @dataclass(frozen=True, slots=True)
 class DecoderWeights:
-    """All weights by short name; vectors (norms and biases) are f32.
+    """All weights.
 
     `layers[i]` maps names such as "attn_q.weight". `output` is the embedding table where tied.
     """
 
-    embedding: Matrix
-    output: Matrix
-    output_norm: np.ndarray
-    layers: tuple[Mapping[str, Matrix | np.ndarray], ...]
+    embedding: Weight
+    output: Weight
+    output_norm: Weight
+    layers: tuple[Mapping[str, Weight], ...]
 
     @property
     def size_bytes(self) -> int:
         """Memory of all planes, a tied table counted once."""
-        parts: list[Matrix | np.ndarray] = [self.embedding, self.output_norm]
+        parts = [self.embedding, self.output_norm]
         parts += [self.output] if self.output is not self.embedding else []
         parts += [part for layer in self.layers for part in layer.values()]
-        sizes = (p.planes.size_bytes if isinstance(p, Matrix) else p.nbytes for p in parts)
-        return sum(sizes)
+        return sum(part.planes.size_bytes for part in parts)
 
 
 def read_weights(file: GGUFFile, config: DecoderConfig) -> DecoderWeights:
@@ -124,10 +123,10 @@ class _Reader:
             for name, shape in required.items():
                 self._check(f"blk.{index}.{name}", shape)
 
-    def read(self, name: str, shape: Shape) -> Matrix | np.ndarray:
+    def read(self, name: str, shape: Shape) -> Weight:
         return self.matrix(name, shape) if len(shape) == 2 else self.vector(name, shape)
 
-    def matrix(self, name: str, shape: Shape) -> Matrix:
+    def matrix(self, name: str, shape: Shape) -> Weight:
         self._check(name, shape)
         tensor = self.file.tensors[name]
         if tensor.type_name in ("F64", "I8", "I16", "I32", "I64"):
@@ -135,11 +134,12 @@ class _Reader:
                 f"[load] {self.file.path.name}: the weight matrix {name!r} has the type "
                 f"{tensor.type_name}. Expected F32, F16, BF16 or a quantised type"
             )
-        return Matrix(name, tensor.planes())
+        return Weight(name, tensor.planes())
 
-    def vector(self, name: str, shape: Shape) -> np.ndarray:
+    def vector(self, name: str, shape: Shape) -> Weight:
         self._check(name, shape)
-        return self.file.tensors[name].dequantise().astype(np.float32)
+        values = self.file.tensors[name].dequantise().astype(np.float32)
+        return Weight(name, Planes(Plane("f32", shape, values)))
 
     def _check(self, name: str, shape: Shape) -> None:
         tensor = self.file.tensors.get(name)

@@ -8,18 +8,15 @@ compile or hold state.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from luminal.frontend import functional as F
-from luminal.frontend.tensor import Tensor, Update, tensor, tensor_from_bits, update
-from luminal.frontend.weights import Plane
-from luminal.ir.dtype import by_name
-from luminal.models.decoder_weights import DecoderWeights, Matrix
+from luminal.frontend.tensor import Tensor, Update, update
+from luminal.models.decoder_weights import DecoderWeights, Weight
 from luminal.models.hyperparameters import DecoderConfig
+from luminal.models.quantised import WeightInputs
 
-__all__ = ["StepInputs", "decoder_step", "linear"]
+__all__ = ["StepInputs", "decoder_step"]
 
-Layer = Mapping[str, Matrix | np.ndarray]
+Layer = Mapping[str, Weight]
 Rotation = tuple[Tensor, Tensor]
 
 
@@ -41,146 +38,96 @@ class StepInputs:
 
 
 def decoder_step(
-    config: DecoderConfig, weights: DecoderWeights, inputs: StepInputs
+    config: DecoderConfig, weights: DecoderWeights, declared: WeightInputs, inputs: StepInputs
 ) -> tuple[Tensor | Update, ...]:
     """Logits f32 [n_rows, vocab], then the keys and values of every layer, updated in place."""
-    x = _embedding(weights.embedding, inputs.ids) * config.embedding_scale
+    step = _Step(config, declared, inputs)
+    x = declared.rows(weights.embedding, inputs.ids) * config.embedding_scale
     updates: list[Update] = []
     for index, layer in enumerate(weights.layers):
-        x, written = _block(config, layer, index, x, inputs)
+        attended, written = step.attention(layer, index, step.norm(layer, "attn_norm", x))
+        x = x + step.norm(layer, "post_attention_norm", attended)
+        fed = step.feed_forward(layer, step.norm(layer, "ffn_norm", x))
+        x = x + step.norm(layer, "post_ffw_norm", fed)
         updates += written
-    x = _rms_norm(x[inputs.rows], weights.output_norm, config.rms_epsilon)
-    return linear(x, weights.output), *updates
+    x = step.normalised(x[inputs.rows], weights.output_norm)
+    return declared.linear(x, weights.output), *updates
 
 
-def _block(
-    config: DecoderConfig, layer: Layer, index: int, x: Tensor, inputs: StepInputs
-) -> tuple[Tensor, tuple[Update, Update]]:
-    epsilon = config.rms_epsilon
-    attended, written = _attention(
-        config, layer, index, _rms_norm(x, layer["attn_norm.weight"], epsilon), inputs
-    )
-    if "post_attention_norm.weight" in layer:
-        attended = _rms_norm(attended, layer["post_attention_norm.weight"], epsilon)
-    x = x + attended
-    hidden = _rms_norm(x, layer["ffn_norm.weight"], epsilon)
-    gate = _project(layer, "ffn_gate", hidden)
-    active = F.gelu(gate, approximate="tanh") if config.gelu else F.silu(gate)
-    fed = _project(layer, "ffn_down", active * _project(layer, "ffn_up", hidden))
-    if "post_ffw_norm.weight" in layer:
-        fed = _rms_norm(fed, layer["post_ffw_norm.weight"], epsilon)
-    return x + fed, written
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """The parts of a layer, for the weights and inputs of one step."""
 
+    config: DecoderConfig
+    declared: WeightInputs
+    inputs: StepInputs
 
-def _attention(
-    config: DecoderConfig, layer: Layer, index: int, x: Tensor, inputs: StepInputs
-) -> tuple[Tensor, tuple[Update, Update]]:
-    n_q, head_dim, heads = x.dims[0], config.head_dim, config.n_kv_heads
-    window = config.windows[index]
-    rotation = inputs.local_rotation if window else inputs.rotation
-    q = _project(layer, "attn_q", x).reshape(n_q, config.n_heads, head_dim)
-    k = _project(layer, "attn_k", x).reshape(n_q, heads, head_dim)
-    v = _project(layer, "attn_v", x).reshape(n_q, heads, head_dim)
-    if "attn_q_norm.weight" in layer:
-        q = _rms_norm(q, layer["attn_q_norm.weight"], config.rms_epsilon)
-        k = _rms_norm(k, layer["attn_k_norm.weight"], config.rms_epsilon)
-    q, k = _rotated(q, rotation, config), _rotated(k, rotation, config)
-    key_cache, value_cache = inputs.caches[index]
-    keys = _written(key_cache, inputs.positions, k)
-    values = _written(value_cache, inputs.positions, v)
-    q = (q * head_dim**-0.5).reshape(n_q, heads, config.group, head_dim)
-    scores = F.einsum("qhgd,khd->hgqk", q, keys)
-    probabilities = F.softmax(_masked(scores, inputs.positions, window), -1)
-    mixed = F.einsum("hgqk,khd->qhgd", probabilities, values)
-    out = _project(layer, "attn_output", mixed.reshape(n_q, config.n_heads * head_dim))
-    return out, (update(key_cache, keys), update(value_cache, values))
+    def norm(self, layer: Layer, name: str, x: Tensor) -> Tensor:
+        """x through a norm of the layer, where the layer has it."""
+        weight = layer.get(name + ".weight")
+        return x if weight is None else self.normalised(x, weight)
 
+    def normalised(self, x: Tensor, weight: Weight) -> Tensor:
+        """x over its root mean square, times a weight."""
+        square = (x * x).mean(-1, keepdim=True)
+        return x * F.rsqrt(square + self.config.rms_epsilon) * self.declared.vector(weight)
 
-def _masked(scores: Tensor, positions: Tensor, window: int) -> Tensor:
-    """Scores [.., n_q, n_kv] with -inf where a query may not see a key."""
-    key = F.arange(scores.dims[-1])[None, :]
-    query = positions[:, None]
-    visible = key <= query
-    if window:
-        visible = visible & (key > query - window)
-    return F.where(visible, scores, float("-inf"))
+    def project(self, layer: Layer, name: str, x: Tensor) -> Tensor:
+        """x through a matrix of the layer, and its bias where there is one."""
+        out = self.declared.linear(x, layer[name + ".weight"])
+        bias = layer.get(name + ".bias")
+        return out if bias is None else out + self.declared.vector(bias)
 
+    def feed_forward(self, layer: Layer, x: Tensor) -> Tensor:
+        """The gated network of a layer."""
+        gate = self.project(layer, "ffn_gate", x)
+        active = F.gelu(gate, approximate="tanh") if self.config.gelu else F.silu(gate)
+        return self.project(layer, "ffn_down", active * self.project(layer, "ffn_up", x))
 
-def _written(cache: Tensor, positions: Tensor, new: Tensor) -> Tensor:
-    """The cache with the rows `positions` replaced by `new`."""
-    index = positions[:, None, None].expand(*new.dims)
-    return cache.scatter(0, index, new)
+    def attention(
+        self, layer: Layer, index: int, x: Tensor
+    ) -> tuple[Tensor, tuple[Update, Update]]:
+        """Attention of the new tokens to all so far; query heads share keys in groups."""
+        config, n_q = self.config, x.dims[0]
+        head_dim, heads, window = config.head_dim, config.n_kv_heads, config.windows[index]
+        q = self.project(layer, "attn_q", x).reshape(n_q, config.n_heads, head_dim)
+        k = self.project(layer, "attn_k", x).reshape(n_q, heads, head_dim)
+        v = self.project(layer, "attn_v", x).reshape(n_q, heads, head_dim)
+        q = self.rotated(self.norm(layer, "attn_q_norm", q), window)
+        k = self.rotated(self.norm(layer, "attn_k_norm", k), window)
+        key_cache, value_cache = self.inputs.caches[index]
+        keys, values = self.written(key_cache, k), self.written(value_cache, v)
+        q = (q * head_dim**-0.5).reshape(n_q, heads, config.group, head_dim)
+        scores = self.masked(F.einsum("qhgd,khd->hgqk", q, keys), window)
+        mixed = F.einsum("hgqk,khd->qhgd", F.softmax(scores, -1), values)
+        out = self.project(layer, "attn_output", mixed.reshape(n_q, config.n_heads * head_dim))
+        return out, (update(key_cache, keys), update(value_cache, values))
 
+    def masked(self, scores: Tensor, window: int) -> Tensor:
+        """Scores [.., n_q, n_kv] with -inf where a query may not see a key."""
+        key, query = F.arange(scores.dims[-1])[None, :], self.inputs.positions[:, None]
+        visible = key <= query
+        if window:
+            visible = visible & (key > query - window)
+        return F.where(visible, scores, float("-inf"))
 
-def _rotated(x: Tensor, rotation: Rotation, config: DecoderConfig) -> Tensor:
-    """x [n_q, heads, head_dim] with pairs of its first dims turned by the angle of its row.
+    def written(self, cache: Tensor, new: Tensor) -> Tensor:
+        """The cache with the rows of the new tokens replaced."""
+        index = self.inputs.positions[:, None, None].expand(*new.dims)
+        return cache.scatter(0, index, new)
 
-    Each pair (a, b) becomes (a·cos - b·sin, b·cos + a·sin); the sign is in the sine table.
-    """
-    dims, interleaved = config.rope.dims, config.rope.interleaved
-    n_q, heads, _ = x.dims
-    turned = x if dims == config.head_dim else x[..., :dims]
-    pairs = (dims // 2, 2) if interleaved else (2, dims // 2)
-    paired = turned.reshape(n_q, heads, *pairs)
-    partner = paired.flip(-1 if interleaved else -2)
-    cosines, sines = (table[:, None] for table in rotation)
-    turned = (paired * cosines + partner * sines).reshape(n_q, heads, dims)
-    return turned if dims == config.head_dim else F.cat([turned, x[..., dims:]], -1)
+    def rotated(self, x: Tensor, window: int) -> Tensor:
+        """x [n_q, heads, head_dim] with pairs of its first dims turned by the angle of its row.
 
-
-def _rms_norm(x: Tensor, weight: Matrix | np.ndarray, epsilon: float) -> Tensor:
-    return x * F.rsqrt((x * x).mean(-1, keepdim=True) + epsilon) * tensor(weight)
-
-
-def _project(layer: Layer, name: str, x: Tensor) -> Tensor:
-    """x through one matrix of a layer, and its bias where there is one."""
-    matrix = layer[name + ".weight"]
-    if not isinstance(matrix, Matrix):
-        raise TypeError(f"{name} is not a matrix")
-    out = linear(x, matrix)
-    bias = layer.get(name + ".bias")
-    return out if bias is None else out + tensor(bias)
-
-
-def linear(x: Tensor, matrix: Matrix) -> Tensor:
-    """x [.., columns] times the transposed matrix [rows, columns], in f32."""
-    blocks = _blocks(matrix)
-    split = [d.value for d in blocks.dims[1:]]
-    x = x.reshape(*x.dims[:-1], 1, *split)
-    product = x * blocks
-    return product.sum(tuple(range(product.ndim - len(split), product.ndim)))
-
-
-def _embedding(matrix: Matrix, ids: Tensor) -> Tensor:
-    """The rows `ids` of a table, f32 [n_q, columns]."""
-    return _blocks(matrix)[ids].reshape(ids.dims[0], matrix.shape[1])
-
-
-def _blocks(matrix: Matrix) -> Tensor:
-    """The decoded weights f32 [rows, *split], columns split so that each scale has one axis."""
-    planes, (rows, columns) = matrix.planes, matrix.shape
-    quants = _constant(planes.quants, matrix.name)
-    if planes.scale is None:
-        return quants
-    blocks = planes.scale.shape[-1]
-    groups = 1 if planes.sub_scale is None else planes.sub_scale.shape[-1] // blocks
-    scale = _scale(planes.scale, planes.sub_scale, groups, matrix.name + ".scale")
-    weights = quants.reshape(rows, blocks, groups, columns // blocks // groups) * scale
-    if planes.minimum is not None:
-        weights = weights + _scale(
-            planes.minimum, planes.sub_minimum, groups, matrix.name + ".minimum"
-        )
-    return weights if groups > 1 else weights.reshape(rows, blocks, columns // blocks)
-
-
-def _scale(block: Plane, group: Plane | None, groups: int, name: str) -> Tensor:
-    rows, blocks = block.shape
-    scale = _constant(block, name).reshape(rows, blocks, 1, 1)
-    if group is None:
-        return scale
-    return scale * _constant(group, name + ".sub").reshape(rows, blocks, groups, 1)
-
-
-def _constant(plane: Plane, name: str) -> Tensor:
-    """A plane as f32, cast where it is used."""
-    return tensor_from_bits(plane.data, by_name(plane.dtype), name).cast("f32")
+        Each pair (a, b) becomes (a·cos - b·sin, b·cos + a·sin); the sign is in the sine table.
+        """
+        rotation = self.inputs.local_rotation if window else self.inputs.rotation
+        dims, interleaved = self.config.rope.dims, self.config.rope.interleaved
+        n_q, heads, head_dim = x.dims[0], x.dims[1], self.config.head_dim
+        turned = x if dims == head_dim else x[..., :dims]
+        pairs = (dims // 2, 2) if interleaved else (2, dims // 2)
+        paired = turned.reshape(n_q, heads, *pairs)
+        partner = paired.flip(-1 if interleaved else -2)
+        cosines, sines = (table[:, None] for table in rotation)
+        turned = (paired * cosines + partner * sines).reshape(n_q, heads, dims)
+        return turned if dims == head_dim else F.cat([turned, x[..., dims:]], -1)

@@ -1,0 +1,143 @@
+"""Runs a decoder step by step: compiled programs and the key/value cache they update.
+
+In: a DecoderConfig and its weights. Out: logits of new tokens. One program takes any number of
+new tokens, one exactly one; both take any number of cached ones. Must not know about text.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from luminal.compiler import Compiled, compile_graph
+from luminal.config import from_environment
+from luminal.frontend.tensor import Tensor, to_graph
+from luminal.ir.dtype import f32, i64
+from luminal.ir.expr import ExprLike, Var
+from luminal.models.decoder_weights import DecoderWeights
+from luminal.models.hyperparameters import DecoderConfig
+from luminal.models.llama import StepInputs, decoder_step
+from luminal.models.quantised import WeightInputs
+from luminal.models.rope import RopeTable
+
+__all__ = ["Runner"]
+
+_FIRST_CAPACITY = 256
+_HINTS: Mapping[str, int] = {"n_q": 256, "n_rows": 1, "n_kv": 512}
+
+
+class Runner:
+    """A decoder whose cache holds the tokens it has seen, in their order."""
+
+    def __init__(
+        self,
+        config: DecoderConfig,
+        weights: DecoderWeights,
+        n_ctx: int,
+        numerics: str,
+        threads: int | None,
+        search: str | None,
+    ) -> None:
+        self.config, self._weights, self._n_ctx = config, weights, n_ctx
+        self._settings = from_environment().override(
+            numerics=numerics, threads=threads, search=search
+        )
+        self._table = self._local_table = RopeTable(config.rope)
+        if config.local_rope != config.rope:
+            self._local_table = RopeTable(config.local_rope)
+        self._programs: dict[bool, Compiled] = {}
+        self._compile_s, self._cached = 0.0, True
+        self._capacity = 0
+        self._caches: list[np.ndarray] = []
+
+    def stats(self) -> dict[str, Any]:
+        """compile_s, plan_cached and weights_bytes so far."""
+        return {
+            "compile_s": self._compile_s,
+            "plan_cached": bool(self._programs) and self._cached,
+            "weights_bytes": self._weights.size_bytes,
+        }
+
+    def compile(self) -> None:
+        """Makes both programs now."""
+        self._program(single=False)
+        self._program(single=True)
+
+    def forward(self, ids: Sequence[int], start: int, all_rows: bool) -> np.ndarray:
+        """Logits f32 [len(ids), vocab] (or [1, vocab], of the last) of tokens at `start` on.
+
+        The cache must hold the `start` tokens before them; it holds these ones afterwards.
+        """
+        count = len(ids)
+        self._grow(start + count)
+        rows = range(count) if all_rows else range(count - 1, count)
+        rotation = local = self._table.tables(start, count)
+        if self._local_table is not self._table:
+            local = self._local_table.tables(start, count)
+        inputs = [
+            np.asarray(ids, np.int64),
+            np.arange(start, start + count, dtype=np.int64),
+            np.asarray(rows, np.int64),
+            *rotation,
+            *local,
+            *(cache[: start + count] for cache in self._caches),
+        ]
+        return self._program(single=count == 1)(*inputs)[0]
+
+    def _grow(self, tokens: int) -> None:
+        """Makes room for so many tokens, at most those of the context."""
+        if tokens <= self._capacity:
+            return
+        wanted = max(_FIRST_CAPACITY, 2 * self._capacity, tokens)
+        self._capacity = min(wanted, max(self._n_ctx, tokens))
+        shape = (self._capacity, self.config.n_kv_heads, self.config.head_dim)
+        old, self._caches = self._caches, []
+        for index in range(2 * self.config.n_layers):
+            self._caches.append(np.zeros(shape, np.float32))
+            if old:
+                self._caches[index][: len(old[index])] = old[index]
+
+    def _program(self, single: bool) -> Compiled:
+        if single not in self._programs:
+            start = time.perf_counter()
+            self._programs[single] = self._compiled(single)
+            self._compile_s += time.perf_counter() - start
+            self._cached &= self._programs[single].stats.cache == "hit"
+        return self._programs[single]
+
+    def _compiled(self, single: bool) -> Compiled:
+        config = self.config
+        limit = max(self._n_ctx, 2)
+        n_kv = Var("n_kv", 1, limit)
+        n_q: ExprLike = 1 if single else Var("n_q", 1, limit)
+        n_rows: ExprLike = 1 if single else Var("n_rows", 1, limit)
+        half = config.rope.dims // 2
+        pairs = (half, 2) if config.rope.interleaved else (2, half)
+        tables = [
+            Tensor.from_input(name, (n_q, *pairs), f32)
+            for name in ("cosines", "sines", "local_cosines", "local_sines")
+        ]
+        shape = (n_kv, config.n_kv_heads, config.head_dim)
+        caches = [
+            (
+                Tensor.from_input(f"keys{layer}", shape, f32),
+                Tensor.from_input(f"values{layer}", shape, f32),
+            )
+            for layer in range(config.n_layers)
+        ]
+        inputs = StepInputs(
+            ids=Tensor.from_input("ids", (n_q,), i64),
+            positions=Tensor.from_input("positions", (n_q,), i64),
+            rows=Tensor.from_input("rows", (n_rows,), i64),
+            rotation=(tables[0], tables[1]),
+            local_rotation=(tables[2], tables[3]),
+            caches=caches,
+        )
+        declared = WeightInputs(integer_dots=self._settings.numerics == "fast")
+        outputs = decoder_step(config, self._weights, declared, inputs)
+        order = [inputs.ids, inputs.positions, inputs.rows, *tables]
+        order += [tensor for pair in caches for tensor in pair]
+        return compile_graph(
+            to_graph(outputs, order), self._settings, hints=_HINTS, weights=declared.arrays
+        )
