@@ -11,14 +11,13 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from weakref import WeakValueDictionary
 
 import numpy as np
 
 from luminal.errors import ArgumentError, InternalError, OutOfRangeError, ShapeError
-from luminal.ir.layout import pack
 from luminal.ir.plan import Buffer
 from luminal.ir.program import Program
+from luminal.runtime.constants import constant_array, pack_constant
 from luminal.runtime.cpu import link
 from luminal.runtime.device import thread_count
 from luminal.runtime.entry import CallBlock, Launches, launches
@@ -30,7 +29,6 @@ __all__ = ["Executor", "OutputSpec"]
 
 RECYCLE_BYTES = 8 << 20  # fresh outputs from this size on may reuse storage nobody else holds
 _STRIDED = -2
-_PACKED: WeakValueDictionary[tuple[int, object], np.ndarray] = WeakValueDictionary()
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +127,7 @@ class Executor:
             if buffer.kind == "constant":
                 if buffer.data is None:
                     raise InternalError(f"[runtime] constant {buffer.name} has no data")
-                found[buffer.name] = _constant_array(buffer, buffer.data.array)
+                found[buffer.name] = constant_array(buffer, buffer.data.array)
         return found
 
     def _places(self) -> dict[str, int]:
@@ -216,7 +214,7 @@ class Executor:
                         f"[rebind] {buffer.data.name} does not fit. Got {new.dtype}{new.shape}; "
                         f"expected {old.dtype}{old.shape}."
                     )
-                changed[buffer.name] = _pack_constant(buffer, new)
+                changed[buffer.name] = pack_constant(buffer, new)
         self._constants = changed
 
     # Calls.
@@ -352,34 +350,6 @@ class Executor:
             context.block.select(0, count)
             self._free.append(context)
         return best
-
-
-def _constant_array(buffer: Buffer, array: np.ndarray) -> np.ndarray:
-    """The bytes of a constant in the layout of its buffer; packed copies are shared."""
-    if not buffer.layout:
-        return _pack_constant(buffer, array)
-    key = (id(array), buffer.layout)
-    packed = _PACKED.get(key)
-    if packed is None:
-        packed = _PACKED[key] = _pack_constant(buffer, array)
-    return packed
-
-
-def _pack_constant(buffer: Buffer, array: np.ndarray) -> np.ndarray:
-    if not buffer.layout:
-        return np.ascontiguousarray(array)
-    if buffer.dtype.bits == 4:
-        whole = np.stack((array & 15, array >> 4), -1).reshape(*array.shape[:-1], -1)
-        flat = pack(whole[..., : buffer.shape[-1].value], buffer.layout)
-        flat = np.concatenate((flat, np.zeros(flat.size % 2, np.uint8)))
-        flat = flat[0::2] | flat[1::2] << 4
-    else:
-        flat = pack(array, buffer.layout)
-    room = np.empty(flat.nbytes + ALIGNMENT, np.uint8)
-    start = -room.ctypes.data % ALIGNMENT
-    packed = room[start : start + flat.nbytes].view(flat.dtype)
-    packed[...] = flat
-    return packed
 
 
 def _read_only(position: int) -> ArgumentError:
