@@ -8,6 +8,7 @@ its axes are split, ordered and mapped to the machine, and never what is compute
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from luminal.ir.dtype import DType
 from luminal.ir.expr import Expr, Var
@@ -159,6 +160,7 @@ class Kernel:
         return _subterms(self.stores)
 
 
+@lru_cache(maxsize=4096)
 def _subterms(stores: tuple[Store, ...]) -> tuple[Term, ...]:
     roots = [t for s in stores for t in (*(index(e) for e in s.index), s.value)]
     return tuple(postorder(*roots))

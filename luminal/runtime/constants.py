@@ -6,6 +6,7 @@ the caller's array.
 
 from __future__ import annotations
 
+import zlib
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -16,14 +17,15 @@ from luminal.runtime.memory import ALIGNMENT
 
 __all__ = ["constant_array", "pack_constant"]
 
-_PACKED: WeakValueDictionary[tuple[int, object], np.ndarray] = WeakValueDictionary()
+_PACKED: WeakValueDictionary[tuple[int, int, object], np.ndarray] = WeakValueDictionary()
 
 
 def constant_array(buffer: Buffer, array: np.ndarray) -> np.ndarray:
     """The bytes of a constant in the layout of its buffer; packed copies are shared."""
     if not buffer.layout:
         return pack_constant(buffer, array)
-    key = (id(array), buffer.layout)
+    checksum = zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    key = (id(array), checksum, buffer.layout)
     packed = _PACKED.get(key)
     if packed is None:
         packed = _PACKED[key] = pack_constant(buffer, array)

@@ -161,10 +161,11 @@ def memory_plan(plan: Plan) -> MemoryPlan:
     shared = _shares(plan, root)
     root = {name: shared.get(end, end) for name, end in root.items()}
     spans = _lifetimes(plan, root)
+    kinds = {b.name: b.kind for b in plan.buffers}
     sizes: dict[str, Expr] = {}
     for b in plan.buffers:
         owner = root[b.name]
-        if owner in spans and plan.buffer(owner).kind == "temp":
+        if owner in spans and kinds[owner] == "temp":
             sizes[owner] = maximum(sizes.get(owner, storage_bytes(b)), storage_bytes(b))
     slot, slot_sizes = _assign_slots(sizes, spans)
     return MemoryPlan(root, slot, compile_exprs(plan.dims, slot_sizes))
