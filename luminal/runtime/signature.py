@@ -86,23 +86,31 @@ class Signature:
             )
         ]
         dims = self.dims_of([a.shape for a in arrays], given)
-        if not given and all(a is b for a, b in zip(arrays, inputs, strict=True)):
-            if len(self._remembered) >= _KEEP:
-                self._remembered.clear()
-            self._remembered[tuple(a.shape for a in arrays)] = dims
         return [np.ascontiguousarray(a).reshape(a.shape) for a in arrays], dims
 
     def dims_of(
         self, shapes: Sequence[tuple[int, ...]], given: Mapping[str, int] | None = None
     ) -> Dims:
         """The values of the dims for inputs of these shapes; ShapeError if they do not fit."""
+        key = tuple(shapes)
+        dims = None if given else self._remembered.get(key)
+        if dims is not None:
+            return dims
+        dims = self._check_shapes(shapes, given or {})
+        if not given:
+            if len(self._remembered) >= _KEEP:
+                self._remembered.clear()
+            self._remembered[key] = dims
+        return dims
+
+    def _check_shapes(self, shapes: Sequence[tuple[int, ...]], given: Mapping[str, int]) -> Dims:
         for number, (shape, buffer) in enumerate(zip(shapes, self.buffers, strict=True)):
             if len(shape) != len(buffer.shape):
                 raise ShapeError(
                     f"[call] {_name(number, buffer)} has the wrong rank. Got shape "
                     f"{tuple(shape)}; expected {_shape_text(buffer)}."
                 )
-        dims = tuple(self._solve(n, shapes, given or {}) for n in range(len(self.dims)))
+        dims = tuple(self._solve(n, shapes, given) for n in range(len(self.dims)))
         wanted = iter(self._shapes(*dims))
         for number, (shape, buffer) in enumerate(zip(shapes, self.buffers, strict=True)):
             expected = tuple(next(wanted) for _ in shape)
