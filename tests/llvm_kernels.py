@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from luminal.codegen.llvm import print_function
-from luminal.codegen.loopir import Block, Function, Let, Literal, Load, Statement, Store, Value
+from luminal.codegen.loopir import Block, For, Function, Let, Literal, Load, Statement, Store, Value
 from luminal.ir import dtype as dt
 from luminal.ir.target import Target
 from luminal.runtime.cpu import compile_object, link, llvm
@@ -107,3 +107,8 @@ def build(kernel: Function, target: str) -> Kernel:
     chosen = TARGETS[target]
     library = link([compile_object(print_function(kernel, chosen), chosen)], [kernel.name])
     return Kernel(library, library.address(kernel.name))
+
+
+def for_range(var: Value, count: Value | Literal, body: list[Statement]) -> For:
+    """for var in 0 .. count-1."""
+    return For(var, i64(0), count, Block(body))

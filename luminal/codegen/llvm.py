@@ -13,7 +13,18 @@ from luminal.codegen import llvm_memory
 from luminal.codegen.llvm_ops import instruction
 from luminal.codegen.llvm_types import ELEMENT, Emitter, constant, suffix, vector
 from luminal.codegen.loopir import (
-    Block, Fail, For, Function, If, Let, Literal, Load, Operand, Prefetch, Store, Value,
+    Block,
+    Fail,
+    For,
+    Function,
+    If,
+    Let,
+    Literal,
+    Load,
+    Operand,
+    Prefetch,
+    Store,
+    Value,
 )  # fmt: skip
 from luminal.errors import InternalError
 from luminal.ir.target import Target

@@ -10,7 +10,13 @@ from __future__ import annotations
 import math
 
 from luminal.codegen.llvm_types import (
-    BITS, Emitter, float_text, integer_kind, splat_text, suffix, vector,
+    BITS,
+    Emitter,
+    float_text,
+    integer_kind,
+    splat_text,
+    suffix,
+    vector,
 )  # fmt: skip
 
 __all__ = ["Lanes", "exp2", "log2", "maximum", "sine"]

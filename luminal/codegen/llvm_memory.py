@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from luminal.codegen.llvm_cast import convert, decode
 from luminal.codegen.llvm_types import (
-    BITS, ELEMENT, Emitter, MEMORY, splat_text, suffix, vector,
+    BITS,
+    MEMORY,
+    Emitter,
+    splat_text,
+    suffix,
+    vector,
 )  # fmt: skip
 from luminal.codegen.loopir import Load, Prefetch, Store
 from luminal.errors import InternalError
@@ -82,7 +87,7 @@ def _load_bytes(
             ("i32", str(align)),
             (vector("i1", lanes), mask),
             (kind, "zeroinitializer"),
-        )  # fmt: skip
+        )
     )
 
 
@@ -111,7 +116,7 @@ def _gather(emitter: Emitter, statement: Load, pointer: str, offset: str, mask: 
                 ("i32", str(align)),
                 (vector("i1", lanes), flags),
                 (kind, "zeroinitializer"),
-            )  # fmt: skip
+            )
         )
     out = "poison"
     for lane in range(lanes):
@@ -238,7 +243,7 @@ def _store_bytes(
                 ("ptr", address),
                 ("i32", str(align)),
                 (vector("i1", lanes), mask),
-            )  # fmt: skip
+            )
         )
 
 
@@ -262,7 +267,7 @@ def _scatter(
                 (vector("ptr", lanes), many),
                 ("i32", str(statement.align)),
                 (flags, on),
-            )  # fmt: skip
+            )
         )
         return
     for lane in range(lanes):

@@ -12,7 +12,14 @@ from luminal.codegen import llvm_math
 from luminal.codegen.llvm_cast import HALVES, convert
 from luminal.codegen.llvm_dot import dot4
 from luminal.codegen.llvm_types import (
-    BITS, ELEMENT, Emitter, float_text, is_float, splat_text, suffix, vector,
+    BITS,
+    ELEMENT,
+    Emitter,
+    float_text,
+    is_float,
+    splat_text,
+    suffix,
+    vector,
 )  # fmt: skip
 from luminal.codegen.loopir import Let, Literal, Operand
 from luminal.errors import InternalError
@@ -21,9 +28,10 @@ from luminal.ir.dtype import f32 as _F32
 __all__ = ["instruction"]
 
 Handler = Callable[[Emitter, Let, list[str]], str]
-_ARITHMETIC = frozenset(
-    "add sub mul div fma mod min max lt le eq exp2 log2 sin sqrt recip reduce_add reduce_max".split()
-)
+_ARITHMETIC = frozenset((
+    "add", "sub", "mul", "div", "fma", "mod", "min", "max", "lt", "le", "eq", "exp2", "log2",
+    "sin", "sqrt", "recip", "reduce_add", "reduce_max",
+))  # fmt: skip
 _FLOAT = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv", "mod": "frem"}
 _BOOL = {"add": "or", "mul": "and", "max": "or", "min": "and", "or": "or", "and": "and"}
 _FLOAT_COMPARE = {"lt": "olt", "le": "ole", "eq": "oeq"}
