@@ -44,11 +44,12 @@ class OutputSpec:
 class _Context:
     """What one call in flight owns: its block of words and its arena."""
 
-    __slots__ = ("arena", "block", "constants", "dims")
+    __slots__ = ("arena", "base", "block", "constants", "dims")
 
     def __init__(self, block: CallBlock) -> None:
         self.block = block
         self.arena = np.empty(0, np.uint8)
+        self.base = 0
         self.dims: tuple[int, ...] | None = None
         self.constants: dict[str, np.ndarray] = {}
 
@@ -178,8 +179,9 @@ class Executor:
         if context.arena.size < needed + ALIGNMENT:
             growth = context.arena.size * 3 // 2
             context.arena = np.empty(max(needed, growth) + ALIGNMENT, np.uint8)
-        base = context.arena.ctypes.data
-        base += -base % ALIGNMENT
+            start = context.arena.ctypes.data
+            context.base = start + -start % ALIGNMENT
+        base = context.base
         words = [*(base + offset for offset in offsets), *dims]
         context.block.values[self._slot_base : self._slot_base + len(words)] = words
         context.block.set_scratch(base + arena_bytes, self._scratch_stride)
