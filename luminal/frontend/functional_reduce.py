@@ -1,0 +1,484 @@
+"""Reductions, prefix scans, softmax and normalisation, from SumReduce and MaxReduce.
+
+In and out: tensors. Half precision computes in f32 and rounds once. NaN and ties are treated as
+PyTorch treats them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import inf, log2
+
+from luminal.errors import ArgumentError, ShapeError, UnsupportedError
+from luminal.frontend.functional_core import (
+    add,
+    div,
+    eq,
+    fmax,
+    fmin,
+    isnan,
+    logical_and,
+    logical_not,
+    logical_or,
+    lt,
+    maximum,
+    minimum,
+    mul,
+    neg,
+    sub,
+    truth,
+    where,
+)
+from luminal.frontend.functional_core import abs as absolute
+from luminal.frontend.functional_math import exp, log, pow, rsqrt, sqrt
+from luminal.frontend.functional_shape import axes_args, expand, pad, ravel, reshape
+from luminal.frontend.tensor import (
+    Scalar,
+    Tensor,
+    apply,
+    broadcast,
+    cast,
+    dtype_of,
+    fail,
+    half_up,
+    iota,
+    normal_axis,
+    reduce_axis,
+    scalar,
+)
+from luminal.ir.dtype import DType, boolean, f32, i64
+from luminal.ir.expr import Expr, const, prod as product, to_expr
+from luminal.ir.view import View, axes_of, slice_
+
+__all__ = [
+    "all", "amax", "amin", "aminmax", "any", "argmax", "argmin", "batch_norm", "count_nonzero",
+    "cummax", "cummin", "cumprod", "cumsum", "group_norm", "instance_norm", "layer_norm",
+    "log_softmax", "logcumsumexp", "logsumexp", "max", "mean", "min", "nanmean", "nansum", "norm",
+    "normalize", "prod", "rms_norm", "softmax", "softmin", "std", "std_mean", "sum", "var",
+    "var_mean",
+]  # fmt: skip
+
+Dims = int | Sequence[int] | None
+
+
+def lowest(dtype: DType) -> Scalar:
+    """The value below every other of a dtype."""
+    if dtype.is_float:
+        return -inf
+    return False if dtype.kind == "b" else 0 if dtype.kind == "u" else -(1 << (dtype.bits - 1))
+
+
+def reduce_many(op: str, x: Tensor, axes: Sequence[int], keepdim: bool) -> Tensor:
+    """SumReduce or MaxReduce over several axes."""
+    dims = x.dims
+    for axis in sorted(axes, reverse=True) if x.ndim else ():
+        x = reduce_axis(op, x, axis)
+    return reshape(x, *(const(1) if d in axes else e for d, e in enumerate(dims))) if keepdim else x
+
+
+def _count(x: Tensor, axes: Sequence[int]) -> Expr:
+    return product(tuple(x.dims[a] for a in axes)) if x.ndim else const(1)
+
+
+def size_scalar(size: Expr, dtype: DType) -> Tensor:
+    """A size as a 0-d tensor: a constant, or read off an iota where it is symbolic."""
+    if size.value is not None:
+        return scalar(size.value, dtype)
+    whole = iota(size + 1)
+    return cast(whole.through(View((), whole.dims, (size,))), dtype)
+
+
+def sum(
+    x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DType | str | None = None
+) -> Tensor:
+    """The sum; integers and bools become i64 unless `dtype` says otherwise."""
+    want = dtype_of(dtype) if dtype is not None else x.dtype if x.dtype.is_float else i64
+    return reduce_many("SumReduce", cast(x, want), axes_args("sum", dim, x.ndim), keepdim)
+
+
+def mean(
+    x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DType | str | None = None
+) -> Tensor:
+    """The arithmetic mean of a float tensor."""
+    want = dtype_of(dtype) if dtype is not None else x.dtype
+    if not want.is_float:
+        raise fail(ArgumentError, "mean", f"needs floats. Got {want}; try dtype='f32'.")
+    axes = axes_args("mean", dim, x.ndim)
+    total = sum(half_up(cast(x, want)), axes, keepdim)
+    count = _count(x, axes)
+    if count.value:
+        return cast(mul(total, 1.0 / count.value), want)
+    return cast(div(total, size_scalar(count, total.dtype)), want)
+
+
+def var_mean(
+    x: Tensor, dim: Dims = None, correction: float = 1, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Variance (divided by count - correction) and mean."""
+    axes = axes_args("var", dim, x.ndim)
+    wide = half_up(x)
+    middle = mean(wide, axes, True)
+    off = sub(wide, middle)
+    total = sum(mul(off, off), axes, keepdim)
+    count = _count(x, axes)
+    if count.value is not None:
+        left = count.value - correction
+        out = mul(total, 1.0 / left) if left > 0 else div(total, scalar(0.0, total.dtype))
+    else:
+        out = div(total, maximum(sub(size_scalar(count, total.dtype), correction), 0.0))
+    if not keepdim:
+        middle = reshape(middle, *(d for p, d in enumerate(x.dims) if p not in axes))
+    return cast(out, x.dtype), cast(middle, x.dtype)
+
+
+def var(
+    x: Tensor, dim: Dims = None, unbiased: bool | None = None, keepdim: bool = False,
+    *, correction: float = 1,
+) -> Tensor:  # fmt: skip
+    """The variance, with Bessel's correction unless told otherwise."""
+    return var_mean(x, dim, correction if unbiased is None else int(unbiased), keepdim)[0]
+
+
+def std(
+    x: Tensor, dim: Dims = None, unbiased: bool | None = None, keepdim: bool = False,
+    *, correction: float = 1,
+) -> Tensor:  # fmt: skip
+    """The standard deviation."""
+    return sqrt(var(x, dim, unbiased, keepdim, correction=correction))
+
+
+def std_mean(
+    x: Tensor, dim: Dims = None, correction: float = 1, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Standard deviation and mean."""
+    spread, middle = var_mean(x, dim, correction, keepdim)
+    return sqrt(spread), middle
+
+
+def any(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
+    """True where some element is not 0."""
+    return reduce_many("SumReduce", truth(x), axes_args("any", dim, x.ndim), keepdim)
+
+
+def all(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
+    """True where no element is 0."""
+    return logical_not(any(logical_not(x), dim, keepdim))
+
+
+def count_nonzero(x: Tensor, dim: Dims = None) -> Tensor:
+    """How many elements are not 0."""
+    return sum(truth(x), dim)
+
+
+def _need_elements(op: str, x: Tensor, axes: Sequence[int]) -> None:
+    if x.ndim and len(axes) and 0 in [x.dims[a].value for a in axes]:
+        raise fail(ShapeError, op, f"no elements to reduce. Got shape {list(x.shape)}.")
+
+
+def amax(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
+    """The maximum; NaN wins."""
+    axes = axes_args("amax", None if dim == () else dim, x.ndim)
+    _need_elements("amax", x, axes)
+    return reduce_many("MaxReduce", x, axes, keepdim)
+
+
+def amin(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
+    """The minimum; NaN wins."""
+    if x.dtype == boolean:
+        return all(x, dim, keepdim)
+    if x.dtype.is_int:  # ~x reverses the order without overflow
+        flipped = sub(scalar(255 if x.dtype.kind == "u" else -1, x.dtype), x)
+        return sub(scalar(255 if x.dtype.kind == "u" else -1, x.dtype), amax(flipped, dim, keepdim))
+    return neg(amax(neg(x), dim, keepdim))
+
+
+def aminmax(x: Tensor, *, dim: int | None = None, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """Minimum and maximum."""
+    return amin(x, dim, keepdim), amax(x, dim, keepdim)
+
+
+def _arg(x: Tensor, best: Callable[..., Tensor], dim: int | None, keepdim: bool) -> Tensor:
+    """The first index of the best element, NaN being best."""
+    if dim is None:
+        index = _arg(ravel(x), best, 0, False)
+        return reshape(index, *([1] * x.ndim)) if keepdim else index
+    d = normal_axis("argmax", dim, x.ndim)
+    if x.ndim == 0:
+        return scalar(0, i64)
+    _need_elements("argmax", x, (d,))
+    hit = eq(x, best(x, d, True))
+    hit = logical_or(hit, isnan(x)) if x.dtype.is_float else hit
+    place = reshape(neg(iota(x.dims[d])), -1, *([1] * (x.ndim - 1 - d)))
+    score = where(hit, place, lowest(i64))
+    return neg(reduce_many("MaxReduce", score, (d,), keepdim))
+
+
+def argmax(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """The index of the maximum (the first one; NaN counts as the largest)."""
+    return _arg(x, amax, dim, keepdim)
+
+
+def argmin(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """The index of the minimum (the first one; NaN counts as the smallest)."""
+    return _arg(x, amin, dim, keepdim)
+
+
+def max(x: Tensor, dim: object = None, keepdim: bool = False) -> Tensor | tuple[Tensor, Tensor]:
+    """max(x); (values, indices) along an axis; or the larger of two tensors."""
+    if isinstance(dim, Tensor):
+        return maximum(x, dim)
+    return amax(x) if dim is None else (amax(x, dim, keepdim), argmax(x, dim, keepdim))  # type: ignore[arg-type]
+
+
+def min(x: Tensor, dim: object = None, keepdim: bool = False) -> Tensor | tuple[Tensor, Tensor]:
+    """min(x); (values, indices) along an axis; or the smaller of two tensors."""
+    if isinstance(dim, Tensor):
+        return minimum(x, dim)
+    return amin(x) if dim is None else (amin(x, dim, keepdim), argmin(x, dim, keepdim))  # type: ignore[arg-type]
+
+
+def _halve(x: Tensor, d: int, size: int) -> Tensor:
+    half = size // 2
+    parts = (x.through(slice_(x.dims, d, start, half)) for start in (0, half))
+    return apply("Mul", *parts)
+
+
+def prod(
+    x: Tensor, dim: int | None = None, keepdim: bool = False, *, dtype: DType | str | None = None
+) -> Tensor:
+    """The product, as a tree; integers become i64."""
+    if dim is None:
+        return prod(ravel(x), 0, dtype=dtype)
+    d = normal_axis("prod", dim, x.ndim)
+    want = dtype_of(dtype) if dtype is not None else x.dtype if x.dtype.is_float else i64
+    x, dims = half_up(cast(x, want)), x.dims
+    if x.ndim == 0:
+        return cast(x, want)
+    size = dims[d].value if dims[d].value is not None else dims[d].hi
+    if size > 1 << 20:
+        raise fail(UnsupportedError, "prod", f"needs a bounded size. Got {dims[d]}.")
+    whole = 1 << (size - 1).bit_length() if size > 0 else 1
+    side = [0, 0] * (x.ndim - 1 - d)
+    x = pad(x, [*side, 0, whole - dims[d]], value=1)
+    while whole > 1:
+        x, whole = _halve(x, d, whole), whole // 2
+    out = [const(1) if p == d else e for p, e in enumerate(dims) if keepdim or p != d]
+    return cast(reshape(x, *out), want)
+
+
+def prefixes(x: Tensor, d: int, fill: Scalar) -> Tensor:
+    """[.., i, .., j]: element j along axis d where j <= i, else `fill`; j is the last axis."""
+    dims = (*x.dims, x.dims[d])
+    *axes, j = (to_expr(a) for a in axes_of(dims))
+    valid = (axes[d] - j,)
+    axes[d] = j
+    return x.through(View(dims, x.dims, tuple(axes), valid, fill))
+
+
+def cumsum(x: Tensor, dim: int, *, dtype: DType | str | None = None) -> Tensor:
+    """Sums of all elements up to each one along an axis."""
+    d = normal_axis("cumsum", dim, x.ndim)
+    want = dtype_of(dtype) if dtype is not None else x.dtype if x.dtype.is_float else i64
+    wide = half_up(cast(x, want))
+    if x.ndim == 0:
+        return cast(x, want)
+    fill = 0.0 if want.is_float else 0
+    return cast(reduce_axis("SumReduce", prefixes(wide, d, fill), x.ndim), want)
+
+
+def _running(x: Tensor, dim: int, best: str) -> tuple[Tensor, Tensor]:
+    d = normal_axis(best, dim, x.ndim)
+    if x.ndim == 0:
+        return x, scalar(0, i64)
+    sign = 1 if best == "cummax" else -1
+    signed = x if sign > 0 else neg(x) if x.dtype.is_float else sub(scalar(-1, x.dtype), x)
+    parts = prefixes(signed, d, lowest(x.dtype))
+    top = reduce_axis("MaxReduce", parts, x.ndim)
+    reached = reshape(top, *top.dims, 1)
+    hit = logical_or(eq(parts, reached), isnan(parts)) if x.dtype.is_float else eq(parts, reached)
+    place = prefixes(expand(reshape(iota(x.dims[d]), -1, *([1] * (x.ndim - 1 - d))), *x.dims), d, -1)
+    index = reduce_axis("MaxReduce", where(hit, place, -1), x.ndim)
+    back = top if sign > 0 else neg(top) if x.dtype.is_float else sub(scalar(-1, x.dtype), top)
+    return back, index
+
+
+def cummax(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """Running maximum along an axis and the (last) index that reached it."""
+    return _running(x, dim, "cummax")
+
+
+def cummin(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """Running minimum along an axis and the (last) index that reached it."""
+    return _running(x, dim, "cummin")
+
+
+def cumprod(x: Tensor, dim: int, *, dtype: DType | str | None = None) -> Tensor:
+    """Products of all elements up to each one along an axis, by doubling."""
+    d = normal_axis("cumprod", dim, x.ndim)
+    want = dtype_of(dtype) if dtype is not None else x.dtype if x.dtype.is_float else i64
+    x = half_up(cast(x, want))
+    size = x.dims[d].hi if x.ndim else 1
+    if size > 1 << 20:
+        raise fail(UnsupportedError, "cumprod", f"needs a bounded size. Got {x.dims[d]}.")
+    side, step = [0, 0] * (x.ndim - 1 - d), 1
+    while step < size:
+        x, step = apply("Mul", x, pad(x, [*side, step, -step], value=1)), step * 2
+    return cast(x, want)
+
+
+def logsumexp(x: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
+    """log(sum(exp(x))) without overflow."""
+    axes = axes_args("logsumexp", dim, x.ndim)
+    wide = half_up(x)
+    top = reduce_many("MaxReduce", wide, axes, True)
+    top = where(logical_and(lt(-inf, top), lt(top, inf)), top, 0.0)
+    total = log(sum(exp(sub(wide, top)), axes, keepdim))
+    top = top if keepdim else reshape(top, *total.dims)
+    return cast(add(total, top), x.dtype)
+
+
+def logcumsumexp(x: Tensor, dim: int) -> Tensor:
+    """log(cumsum(exp(x))) without overflow."""
+    d = normal_axis("logcumsumexp", dim, x.ndim)
+    if x.ndim == 0:
+        return x
+    parts = prefixes(half_up(x), d, -inf)
+    return cast(logsumexp(parts, x.ndim), x.dtype)
+
+
+def _softmax_parts(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    d = normal_axis("softmax", dim, x.ndim)
+    shifted = sub(x, reduce_many("MaxReduce", x, (d,), True))
+    weights = exp(shifted)
+    return shifted, weights
+
+
+def softmax(x: Tensor, dim: int = -1, *, dtype: DType | str | None = None) -> Tensor:
+    """exp(x) / sum(exp(x)) along an axis, in at least f32."""
+    want = dtype_of(dtype) if dtype is not None else x.dtype
+    _, weights = _softmax_parts(half_up(cast(x, want)), dim)
+    return cast(div(weights, sum(weights, dim, True)), want)
+
+
+def softmin(x: Tensor, dim: int = -1) -> Tensor:
+    """softmax(-x)."""
+    return softmax(neg(x), dim)
+
+
+def log_softmax(x: Tensor, dim: int = -1, *, dtype: DType | str | None = None) -> Tensor:
+    """log(softmax(x)) without loss of digits."""
+    want = dtype_of(dtype) if dtype is not None else x.dtype
+    shifted, weights = _softmax_parts(half_up(cast(x, want)), dim)
+    return cast(sub(shifted, log(sum(weights, dim, True))), want)
+
+
+def nansum(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
+    """The sum of what is not NaN."""
+    return sum(where(isnan(x), 0.0, x) if x.dtype.is_float else x, dim, keepdim)
+
+
+def nanmean(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
+    """The mean of what is not NaN."""
+    count = sum(logical_not(isnan(x)), dim, keepdim)
+    return div(nansum(x, dim, keepdim), cast(count, x.dtype))
+
+
+def norm(x: Tensor, p: float | str = 2, dim: Dims = None, keepdim: bool = False) -> Tensor:
+    """The p-norm of the elements along axes; p may be inf, -inf, 0 or 'fro'."""
+    wide = half_up(x)
+    size = absolute(wide)
+    if p == inf:
+        out = amax(size, dim, keepdim)
+    elif p == -inf:
+        out = amin(size, dim, keepdim)
+    elif p == 0:
+        out = sum(cast(truth(wide), wide.dtype), dim, keepdim)
+    elif p in (2, "fro"):
+        out = sqrt(sum(mul(wide, wide), dim, keepdim))
+    elif p == 1:
+        out = sum(size, dim, keepdim)
+    else:
+        out = pow(sum(pow(size, p), dim, keepdim), 1.0 / float(p))
+    return cast(out, x.dtype)
+
+
+def normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
+    """x divided by its norm along an axis."""
+    return div(x, maximum(norm(x, p, dim, True), eps))
+
+
+def _affine(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    x = x if weight is None else mul(x, half_up(weight))
+    return x if bias is None else add(x, half_up(bias))
+
+
+def _standard(x: Tensor, axes: Sequence[int], eps: float) -> Tensor:
+    off = sub(x, mean(x, axes, True))
+    return mul(off, rsqrt(add(mean(mul(off, off), axes, True), eps)))
+
+
+def layer_norm(
+    x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None,
+    bias: Tensor | None = None, eps: float = 1e-5,
+) -> Tensor:  # fmt: skip
+    """x standardised over its last axes, then scaled and shifted."""
+    n = len(normalized_shape)
+    if x.dims[x.ndim - n :] != tuple(to_expr(d) for d in normalized_shape):
+        text = f"Got input {list(x.shape)}; expected it to end in {list(normalized_shape)}."
+        raise fail(ShapeError, "layer_norm", text)
+    axes = range(x.ndim - n, x.ndim)
+    return cast(_affine(_standard(half_up(x), axes, eps), weight, bias), x.dtype)
+
+
+def rms_norm(
+    x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None,
+    eps: float | None = None,
+) -> Tensor:  # fmt: skip
+    """x divided by its root mean square over its last axes, then scaled."""
+    wide, axes = half_up(x), range(x.ndim - len(normalized_shape), x.ndim)
+    tiny = 1.1920928955078125e-07 if wide.dtype == f32 else 2.220446049250313e-16
+    level = add(mean(mul(wide, wide), axes, True), tiny if eps is None else eps)
+    return cast(_affine(mul(wide, rsqrt(level)), weight, None), x.dtype)
+
+
+def _channels(v: Tensor | None, ndim: int) -> Tensor | None:
+    return None if v is None else reshape(v, -1, *([1] * (ndim - 2)))
+
+
+def group_norm(
+    x: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:  # fmt: skip
+    """x [n, c, ..] standardised over each group of channels."""
+    if (x.dims[1] % num_groups).terms:
+        text = f"channels do not divide. Got {x.dims[1]} channels for {num_groups} groups."
+        raise fail(ShapeError, "group_norm", text)
+    parts = reshape(half_up(x), x.dims[0], num_groups, x.dims[1] // num_groups, *x.dims[2:])
+    flat = reshape(_standard(parts, range(2, parts.ndim), eps), *x.dims)
+    return cast(_affine(flat, _channels(weight, x.ndim), _channels(bias, x.ndim)), x.dtype)
+
+
+def instance_norm(
+    x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
+    """x [n, c, ..] standardised for each sample and channel."""
+    flat = _standard(half_up(x), range(2, x.ndim), eps)
+    return cast(_affine(flat, _channels(weight, x.ndim), _channels(bias, x.ndim)), x.dtype)
+
+
+def batch_norm(
+    x: Tensor, running_mean: Tensor | None, running_var: Tensor | None,
+    weight: Tensor | None = None, bias: Tensor | None = None, training: bool = False,
+    eps: float = 1e-5,
+) -> Tensor:  # fmt: skip
+    """x [n, c, ..] standardised per channel by the given or (training) the batch's statistics."""
+    wide = half_up(x)
+    if training or running_mean is None or running_var is None:
+        flat = _standard(wide, [a for a in range(x.ndim) if a != 1], eps)
+        return cast(_affine(flat, _channels(weight, x.ndim), _channels(bias, x.ndim)), x.dtype)
+    scale = rsqrt(add(half_up(running_var), eps))
+    scale = scale if weight is None else mul(scale, half_up(weight))
+    shift = neg(mul(half_up(running_mean), scale))
+    shift = shift if bias is None else add(shift, half_up(bias))
+    wide_scale, wide_shift = _channels(scale, x.ndim), _channels(shift, x.ndim)
+    return cast(add(mul(wide, wide_scale), wide_shift), x.dtype)  # type: ignore[arg-type]
