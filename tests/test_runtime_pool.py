@@ -104,6 +104,26 @@ def test_chain_gives_the_right_values(
         np.testing.assert_array_equal(out, x + 15)
 
 
+@pytest.mark.parametrize("threads", [2, 4])
+def test_phases_of_mixed_cost_stay_in_order(library: cpu.Library, threads: int) -> None:
+    """Inline, unannounced and announced phases in random order, each on the last one's result."""
+    rng = np.random.default_rng(threads)
+    functions = [tuple(library.address("ramp" + s) for s in ("", "_grid", "_cost"))] * 40
+    arguments = [(min(k, 1), 1, 2, 3 + k, 43) for k in range(40)]
+    shared = pool.shared_pool(threads)
+    shared.ensure()
+    block = CallBlock(pool.runtime(), shared, launches(functions, arguments), 43, 2)
+    scratch = np.zeros(64 * threads, np.int64)
+    block.set_scratch(scratch.ctypes.data, 512)
+    block.values[2] = 500
+    x = np.arange(500, dtype=np.int32)
+    for _ in range(200):
+        block.values[3:43] = rng.choice([0, 10, 5_000, 20_000, 100_000, 5_000_000], 40)
+        out = np.zeros(500, np.int32)
+        assert block.run(x, out) == 0
+        np.testing.assert_array_equal(out, x + 120)
+
+
 def test_pointers_and_arrays_mix(library: cpu.Library) -> None:
     block, _scratch = make_block(library, 1, ["ramp"], 4, 10)
     x, out = np.arange(4, dtype=np.int32), np.zeros(4, np.int32)

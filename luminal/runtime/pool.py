@@ -22,7 +22,7 @@ from luminal.runtime.native import POOL, POOL_BYTES, runtime_text
 
 __all__ = ["Pool", "Runtime", "runtime", "shared_pool"]
 
-SPIN_US = 20.0  # how long a thread looks for work before it parks
+SPIN_US = 10.0  # how long a thread looks for work before it parks
 BATCH_NS = 3_000  # the least work worth a claim
 WAKE_NS = 25_000  # the least phase worth waking a parked thread
 SERIAL_NS = 60_000  # a plan below this total stays on the calling thread
