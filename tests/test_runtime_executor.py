@@ -14,7 +14,7 @@ from luminal.ir.expr import ExprLike, Var, axis_var, const, to_expr
 from luminal.ir.graph import ConstantData
 from luminal.ir.plan import Buffer, Kernel, Plan, Store
 from luminal.ir.program import KernelCode, Program
-from luminal.ir.term import binary, data, load
+from luminal.ir.term import binary, data, load, reduction
 from luminal.runtime import cpu, device
 from luminal.runtime.executor import Executor
 from luminal.runtime.memory import memory_plan
@@ -166,6 +166,17 @@ def test_elementwise_kernels_work_in_place() -> None:
     memory = memory_plan(chain_plan())
     assert memory.root["t1"] == "t0"
     assert memory.slot == {"t0": 0}
+
+
+def test_reductions_never_work_in_place() -> None:
+    plan = chain_plan()
+    axis, k = axis_var("i", N), axis_var("k", 8)
+    own = load("t0", (to_expr(axis),), f32)
+    total = reduction("sum", (k,), (binary("mul", own, load("x", (to_expr(k),), f32)),))
+    kernel = Kernel("k1", (axis,), (Store("t1", (to_expr(axis),), binary("add", own, total)),))
+    kernels = (plan.kernels[0], kernel, plan.kernels[2])
+    memory = memory_plan(Plan(kernels, plan.buffers, plan.inputs, plan.outputs, plan.dims))
+    assert set(memory.slot.values()) == {0, 1}
 
 
 def test_alias_cycles_are_internal_errors() -> None:

@@ -100,8 +100,13 @@ def _lifetimes(plan: Plan, root: dict[str, str]) -> dict[str, tuple[int, int]]:
 
 
 def _updates_in_place(kernel: Kernel, source: str, result: str) -> bool:
-    """True if each point reads `source` only where it writes `result`, so both may be one."""
+    """True if each point reads `source` only where it writes `result`, so both may be one.
+
+    Not with reductions: their partial sums may pass through the memory of the result.
+    """
     if len(kernel.stores) != 1 or kernel.stores[0].buffer != result:
+        return False
+    if any(t.axes for t in kernel.subterms()):
         return False
     place = kernel.stores[0].index
     if {to_expr(a) for a in kernel.axes} != set(place) or len(set(place)) != len(place):
