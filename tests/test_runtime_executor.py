@@ -172,7 +172,7 @@ def test_reductions_never_work_in_place() -> None:
     plan = chain_plan()
     axis, k = axis_var("i", N), axis_var("k", 8)
     own = load("t0", (to_expr(axis),), f32)
-    total = reduction("sum", (k,), (binary("mul", own, load("x", (to_expr(k),), f32)),))
+    total = reduction("sum", (k,), binary("mul", own, load("x", (to_expr(k),), f32)))
     kernel = Kernel("k1", (axis,), (Store("t1", (to_expr(axis),), binary("add", own, total)),))
     kernels = (plan.kernels[0], kernel, plan.kernels[2])
     memory = memory_plan(Plan(kernels, plan.buffers, plan.inputs, plan.outputs, plan.dims))
