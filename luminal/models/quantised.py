@@ -49,7 +49,8 @@ class WeightInputs:
         x = x.reshape(x.dims[0], blocks, groups, size)
         step = F.amax(F.abs(x), -1, keepdim=True) * (1 / _INT8_MAX)
         inverse = F.where(step > 0, 1 / step, 0.0)
-        rounded = F.round(x * inverse).cast("i8").cast("i32")
+        shifted = x * inverse + (_INT8_MAX + 1.5)  # positive, so that the cast rounds to nearest
+        rounded = (shifted.cast("i32") - (_INT8_MAX + 1)).cast("i8").cast("i32")
         quants = self._plane(weight.name, planes.quants).cast("i32")
         quants = quants.reshape(rows, blocks, groups, size)
         dots = (rounded[:, None] * quants).sum(-1).cast("f32")

@@ -51,6 +51,7 @@ _VALUE_NAMES: Mapping[int, str] = {
     11: "i64",
     12: "f64",
 }
+_LENGTH = struct.Struct("<Q")
 _MAX_DEPTH = 3
 _MAX_DIMS = 4
 _MAX_EXTENT = 1 << 40
@@ -146,8 +147,7 @@ class _Cursor:
                 f"{self.remaining} bytes that are left"
             )
         if kind == _STRING:
-            what = f"an element of {key!r}"
-            return [self.text(what) for _ in range(count)], "array of string"
+            return self._texts(key, count), "array of string"
         if kind == _ARRAY:
             nested = [self.value(_ARRAY, key, depth + 1) for _ in range(count)]
             return [item for item, _ in nested], "array of array"
@@ -155,6 +155,25 @@ class _Cursor:
         return np.frombuffer(raw, self._scalar(kind, key)[0]).tolist(), (
             f"array of {_VALUE_NAMES[kind]}"
         )
+
+    def _texts(self, key: str, count: int) -> list[str]:
+        """Many strings; the same checks as `text`, without a call for each."""
+        data, size, position = self.data, len(self.data), self.position
+        texts: list[str] = []
+        try:
+            for _ in range(count):
+                (length,) = _LENGTH.unpack_from(data, position)
+                position += 8
+                if length > size - position:
+                    raise self.fail(f"the file ends inside its header: an element of {key!r}")
+                texts.append(data[position : position + length].decode("utf-8"))
+                position += length
+        except struct.error as error:
+            raise self.fail(f"the file ends inside its header, in {key!r}") from error
+        except UnicodeDecodeError as error:
+            raise self.fail(f"an element of {key!r} is not UTF-8") from error
+        self.position = position
+        return texts
 
 
 def open_gguf(path: str | Path) -> GGUFFile:
