@@ -426,7 +426,7 @@ def dim(name: str, lo: int = 0, hi: int = UNBOUNDED) -> Expr:
 def axis_var(name: str, extent: ExprLike) -> Var:
     """A variable that counts 0 .. extent-1."""
     extent = to_expr(extent)
-    if extent.value is not None:
+    if extent.value is not None and extent.value > 0:
         return Var(name, 0, extent.value - 1)
     return Var(name, 0, max(0, extent.hi - 1), extent)
 

@@ -1,0 +1,170 @@
+"""The generic lowering: a kernel and its schedule become one loop IR function.
+
+In: Kernel, Target, the buffers it names. Out: `loopir.Function`, or `IllegalSchedule`. No operator
+has code here or below: terms, loop lists and layouts decide everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from luminal.codegen.arith import Arithmetic
+from luminal.codegen.emitter import Emitter
+from luminal.codegen.evaluate import Evaluator
+from luminal.codegen.integers import Integers
+from luminal.codegen.loopir import Block, Function, Operand, Value
+from luminal.codegen.loops import LoopBuilder
+from luminal.codegen.memory import Place
+from luminal.codegen.nest import Out, State, Walker
+from luminal.codegen.schedule_rules import IllegalSchedule
+from luminal.codegen.staging import Stager
+from luminal.codegen.terms import expand, guard_reductions, loads_are_safe, use_counts
+from luminal.codegen.tile import Extent, extent_of, steps
+from luminal.ir.dtype import i64
+from luminal.ir.expr import ONE, ZERO, Expr, Var, const, maximum, minimum
+from luminal.ir.plan import Buffer, Kernel, Loop, Schedule
+from luminal.ir.target import Target
+from luminal.ir.term import Term, postorder
+
+__all__ = ["lower"]
+
+
+@dataclass(slots=True)
+class _Parts:
+    """The emitters of one block, connected."""
+
+    emitter: Emitter
+    integers: Integers
+    loops: LoopBuilder
+    evaluator: Evaluator
+
+
+def lower(kernel: Kernel, target: Target, buffers: Mapping[str, Buffer], name: str) -> Function:
+    """The loop IR of a kernel; IllegalSchedule if its schedule breaks a rule."""
+    schedule = kernel.schedule or Schedule()
+    axes = _all_axes(kernel)
+    places = {
+        b: Place(b, buffers[b].dtype, buffers[b].shape, buffers[b].layout,
+                 written=b in kernel.writes())
+        for b in kernel.arguments()
+    }  # fmt: skip
+    parts = _parts(kernel, places)
+    emitter = parts.emitter
+    lo, hi = emitter.fresh(i64, name="lo"), emitter.fresh(i64, name="hi")
+    grid = _grid_loops(kernel, schedule)
+    counts = [steps(extent_of(axes[g.axis].extent), g.tile) for g in grid]
+    prepared = {t: _prepare(t, buffers) for t in kernel.subterms()}
+    outs = tuple(
+        Out(places[s.buffer], tuple(s.index), prepared.get(s.value, s.value)) for s in kernel.stores
+    )
+    parts.evaluator.uses = use_counts(*(o.value for o in outs))
+    walker = Walker(parts.evaluator, parts.loops, {a.name: a for a in axes.values()})
+    stager = Stager(walker, [prepared[t] for t in kernel.subterms()])
+    left: dict[Var, Extent] = {a: extent_of(a.extent) for a in axes.values()}
+    state = State(outs, dict.fromkeys(axes.values(), ZERO), left)
+    chunks = (
+        parts.loops.bind("chunk_lo", lo, 0, 1 << 40),
+        parts.loops.bind("chunk_hi", hi, 0, 1 << 40),
+    )
+
+    def chunk(number: Expr, _: list[Operand]) -> list[Operand]:
+        rest = number
+        for loop, count in reversed(list(zip(grid, counts, strict=True))):
+            walker.grid[id(loop)] = rest % count if loop is not grid[0] else rest
+            rest = rest // count
+        walker.run(state, schedule)
+        return []
+
+    if all(c.value != 0 for c in counts):
+        parts.loops.run(*chunks, [], chunk, "chunk")
+    grid_block, grid_value = _number(kernel, counts)
+    cost_block, cost_value = _cost(kernel, outs, target)
+    return Function(
+        name, kernel.arguments(), tuple(v.name for v in kernel.dims()), tuple(stager.scratch),
+        stager.total, lo, hi, emitter.scopes[0].block, grid_block, grid_value, cost_block,
+        cost_value,
+    )  # fmt: skip
+
+
+def _parts(kernel: Kernel, places: dict[str, Place]) -> _Parts:
+    emitter = Emitter()
+    arith = Arithmetic(emitter)
+    integers = Integers(arith)
+    for v in kernel.dims():
+        value = Value(v.name, i64)
+        emitter.home[v.name] = (0, emitter.scopes[0])
+        integers.variables[v] = value
+    loops = LoopBuilder(emitter, integers)
+    return _Parts(emitter, integers, loops, Evaluator(arith, integers, places))
+
+
+def _all_axes(kernel: Kernel) -> dict[str, Var]:
+    """Free axes in the kernel's order, then bound ones in the order of its subterms."""
+    bound = (a for t in kernel.subterms() for a in t.axes)
+    return {a.name: a for a in (*kernel.axes, *bound)}
+
+
+def _prepare(t: Term, buffers: Mapping[str, Buffer]) -> Term:
+    shapes = {name: b.shape for name, b in buffers.items()}
+    return guard_reductions(expand(t), lambda r: loads_are_safe(r, shapes))
+
+
+def _grid_loops(kernel: Kernel, schedule: Schedule) -> list[Loop]:
+    """The leading grid loops: over distinct free axes, none of them ordered."""
+    found: list[Loop] = []
+    for item in schedule.items:
+        if not isinstance(item, Loop) or not item.grid:
+            break
+        found.append(item)
+    names = [g.axis for g in found]
+    free = {a.name for a in kernel.axes} - set(kernel.ordered)
+    if len(set(names)) < len(names) or not set(names) <= free:
+        raise IllegalSchedule("[schedule] grid loops need distinct free axes that are not ordered.")
+    if any(isinstance(i, Loop) and i.grid for i in schedule.items[len(found) :]):
+        raise IllegalSchedule("[schedule] grid loops come first.")
+    return found
+
+
+def _number(kernel: Kernel, counts: list[Expr]) -> tuple[Block, Operand]:
+    """The block that computes the number of chunks: 0 where an axis is empty."""
+    parts = _parts(kernel, {})
+    total = ONE
+    for count in counts:
+        total = total * count
+    for axis in kernel.axes:
+        extent = axis.extent
+        if extent.value == 0:
+            total = ZERO
+        elif extent.lo <= 0 and total.terms:
+            total = total * _at_most_one(extent)
+    value = parts.integers.operand(total)
+    return parts.emitter.scopes[0].block, value
+
+
+def _at_most_one(extent: Expr) -> Expr:
+    return minimum(maximum(extent, 0), 1)
+
+
+def _cost(kernel: Kernel, outs: tuple[Out, ...], target: Target) -> tuple[Block, Operand]:
+    """The block that estimates the time on one thread in ns: operations by their trip counts."""
+    parts = _parts(kernel, {})
+    work = ZERO
+    bound: dict[Var, None] = {}
+    for out in outs:
+        for t in postorder(out.value):
+            if t.op not in ("const", "index", "cond"):
+                trips = ONE
+                for axis in sorted(t.free.union(t.axes), key=lambda v: v.name):
+                    if axis in kernel.axes or axis in _bound_axes(out, bound):
+                        trips = trips * maximum(axis.extent, 0)
+                work = work + trips * (8 if t.op in ("exp2", "log2", "sin") else 1)
+    rate = max(1, int(target.gflops / 2)) if kernel.schedule is not None else 1
+    value = parts.integers.operand(work // const(rate))
+    return parts.emitter.scopes[0].block, value
+
+
+def _bound_axes(out: Out, memo: dict[Var, None]) -> dict[Var, None]:
+    for t in postorder(out.value):
+        memo.update(dict.fromkeys(t.axes))
+    return memo
