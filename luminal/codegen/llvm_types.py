@@ -103,6 +103,12 @@ def constant(value: float | int | bool, dtype: str, lanes: int) -> str:
     return splat_text(_scalar_constant(value, dtype), ELEMENT[dtype], lanes)
 
 
+@lru_cache(maxsize=1024)
+def _signature(name: str, element: str, lanes: int, arity: int) -> tuple[str, str]:
+    kind, full = vector(element, lanes), f"llvm.{name}.{suffix(element, lanes)}"
+    return full, f"declare {kind} @{full}({', '.join([kind] * arity)})"
+
+
 class Emitter:
     """Lines of one function, and the declarations of its module.
 
@@ -169,8 +175,9 @@ class Emitter:
     ) -> str:
         """rhs of llvm.`name` over operands that all have the type of the result."""
         kind = vector(element, lanes)
-        full = f"llvm.{name}.{suffix(element, lanes)}"
-        return self.call(kind, full, *((kind, o) for o in operands), flags=flags)
+        full, declaration = _signature(name, element, lanes, len(operands))
+        self.declared[declaration] = None
+        return f"call {flags}{kind} @{full}({kind} {f', {kind} '.join(operands)})"
 
     def shuffle(self, element: str, lanes: int, a: str, b: str, order: tuple[int, ...]) -> str:
         """rhs: lanes `order` of a followed by b; an operand `a` alone takes b = "poison"."""
