@@ -1,0 +1,1 @@
+"""Search: which plan, which schedule. Measures through functions it is given."""

@@ -1,0 +1,221 @@
+"""Facts about a kernel that schedules rest on: sizes, strides, masks, reductions.
+
+In: a Kernel, its buffers, a Target and typical values of symbolic dimensions. Out: `Facts`, which
+answers questions about structure. Knows no operator: only axes, index coefficients and layouts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from luminal.ir.dtype import DType, accumulator
+from luminal.ir.expr import Atom, Div, Expr, Mod, Var, axis_var, to_expr
+from luminal.ir.layout import Layout, flatten
+from luminal.ir.plan import Buffer, Kernel, Store
+from luminal.ir.target import Target
+from luminal.ir.term import REDUCTIONS, Data, Term
+
+__all__ = ["Access", "Facts", "has_data"]
+
+TYPICAL = 128
+"""Assumed value of a symbolic dimension without a hint."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One load or store: its buffer, index expressions and offset in elements."""
+
+    buffer: str
+    index: tuple[Expr, ...]
+    flat: Expr
+    term: Term | None = None
+
+    @property
+    def axes(self) -> frozenset[Var]:
+        """Variables that the address depends on."""
+        return self.flat.variables()
+
+
+def _divisors(atoms: Iterator[Atom], axis: Var) -> Iterator[int]:
+    for atom in atoms:
+        if isinstance(atom, (Div, Mod)):
+            if axis in atom.a.variables():
+                slope, size = atom.a.coefficient(axis), atom.b.value
+                step = slope.value if slope is not None else None
+                if step and size and size % step == 0:
+                    yield size // step
+            yield from _divisors(atom.a.atoms(), axis)
+
+
+@dataclass(slots=True)
+class Facts:
+    """A kernel in the eyes of the scheduler; `layouts` override those of `buffers`.
+
+    `free_layout` names the buffers whose layout may still be chosen. `limits` bounds the extent of
+    axes of which an enclosing loop leaves only a tile. `staged` terms are in local memory.
+    """
+
+    kernel: Kernel
+    buffers: Mapping[str, Buffer]
+    target: Target
+    hints: Mapping[str, int] = field(default_factory=dict)
+    layouts: dict[str, Layout] = field(default_factory=dict)
+    free_layout: frozenset[str] = frozenset()
+    limits: dict[Var, int] = field(default_factory=dict)
+    staged: frozenset[Term] = frozenset()
+    _memo: dict[object, int | None] = field(default_factory=dict)
+
+    def with_layouts(self, layouts: Mapping[str, Layout]) -> Facts:
+        """The same kernel with more layouts decided."""
+        return replace(
+            self, layouts={**self.layouts, **layouts},
+            free_layout=self.free_layout - set(layouts), _memo={},
+        )  # fmt: skip
+
+    def within(self, limits: Mapping[Var, int]) -> Facts:
+        """The same kernel inside loops that leave tiles of some axes."""
+        return replace(self, limits={**self.limits, **limits})
+
+    def after(self, *staged: Term) -> Facts:
+        """The same kernel where these terms are read from local memory."""
+        return replace(self, staged=self.staged | set(staged))
+
+    def walk(self, *terms: Term) -> Iterator[Term]:
+        """Distinct subterms, arguments first, without what is staged or inside index data."""
+        seen: set[Term] = set(self.staged)
+
+        def visit(t: Term) -> Iterator[Term]:
+            if t not in seen:
+                seen.add(t)
+                for a in t.args:
+                    yield from visit(a)
+                yield t
+
+        for term in terms:
+            yield from visit(term)
+
+    def tops(self, *terms: Term) -> tuple[Term, ...]:
+        """Reductions that are not inside another one, in order of first use."""
+        found: dict[Term, None] = {}
+        seen: set[Term] = set(self.staged)
+
+        def visit(t: Term) -> None:
+            if t in seen:
+                return
+            seen.add(t)
+            if t.op in REDUCTIONS:
+                found[t] = None
+                return
+            for a in t.args:
+                visit(a)
+
+        for term in terms:
+            visit(term)
+        return tuple(found)
+
+    def bound(self, *terms: Term) -> tuple[Var, ...]:
+        """Axes bound by reductions in terms, outer reductions first, without those of extent 1."""
+        found: dict[Var, None] = {}
+        level = list(self.tops(*terms))
+        while level:
+            for r in level:
+                found.update((a, None) for a in r.axes if self.largest(a) > 1)
+            level = list(self.tops(*(a for r in level for a in r.args)))
+        return tuple(found)
+
+    def number(self, e: Expr) -> int | None:
+        """The typical value of an expression over symbolic dimensions; None if it has axes."""
+        if e.value is not None:
+            return e.value
+        env: dict[str, int] = {}
+        for var in e.variables():
+            env[var.name] = self.hints.get(var.name, min(var.hi, max(var.lo, TYPICAL)))
+        try:
+            return e.evaluate(env)
+        except KeyError:
+            return None
+
+    def extent(self, axis: Var) -> int:
+        """The typical number of values of an axis."""
+        found = self.number(axis.extent)
+        size = max(1, found if found is not None else axis.hi + 1)
+        return min(size, self.limits.get(axis, size))
+
+    def largest(self, axis: Var) -> int:
+        """The greatest number of values that an axis can have."""
+        return min(axis.hi + 1, self.limits.get(axis, axis.hi + 1))
+
+    def is_static(self, axis: Var) -> bool:
+        """True if the number of values of the axis is known."""
+        return axis.bound is None
+
+    def layout(self, buffer: str) -> Layout:
+        """The layout of a buffer, decided or given."""
+        return self.layouts.get(buffer) or self.buffers[buffer].layout
+
+    def access(self, buffer: str, index: tuple[Expr, ...], term: Term | None = None) -> Access:
+        """A load or store with its offset."""
+        b = self.buffers[buffer]
+        return Access(buffer, index, flatten(index, b.shape, self.layout(buffer)), term)
+
+    def loads(self, *terms: Term) -> tuple[Access, ...]:
+        """The loads in terms, without those staged or inside index data."""
+        return tuple(
+            self.access(t.buffer, t.indices, t) for t in self.walk(*terms) if t.op == "load"
+        )
+
+    def store(self, store: Store) -> Access:
+        """The access of a store."""
+        return self.access(store.buffer, store.index)
+
+    def masks(self, *terms: Term) -> tuple[Expr, ...]:
+        """Conditions over indices in terms."""
+        return tuple(t.expr for t in self.walk(*terms) if t.op == "cond")
+
+    def stride(self, access: Access, axis: Var, tile: int = 1) -> int | None:
+        """Elements between neighbours along `axis` inside an aligned tile; 0 if independent, None
+        if they are not evenly spaced."""
+        if axis not in access.axes:
+            return 0
+        key = (access.flat, axis, tile)
+        if key not in self._memo:
+            inner = axis_var("inner'", max(2, tile))
+            place = to_expr(inner)
+            if tile > 1:
+                place = to_expr(Var("outer'", 0, max(0, axis.hi // tile))) * tile + inner
+            slope = access.flat.substitute({axis: place}).coefficient(inner)
+            self._memo[key] = None if slope is None else self.number(slope)
+        return self._memo[key]
+
+    def breaks(self, access: Access, axis: Var) -> set[int]:
+        """Tiles of `axis` inside which the address is linear: from divisions by constants."""
+        return set(_divisors(access.flat.atoms(), axis))
+
+    def lanes(self, dtype: DType) -> int:
+        """Elements of a vector when computing with `dtype`."""
+        return max(2, self.target.vector_bits // max(32, accumulator(dtype).bits))
+
+    def subterm(self, term: Term) -> int:
+        """The number of a subterm, as `Stage.term` counts."""
+        for number, t in enumerate(self.kernel.subterms()):
+            if t is term:
+                return number
+        raise KeyError(repr(term))
+
+    def stage_order(self, *axes: Var) -> list[Var]:
+        """Axes of a local value in its layout: free ones as in the kernel, then bound ones."""
+        known = [*self.kernel.axes]
+        for t in self.kernel.subterms():
+            known += [a for a in t.axes if a not in known]
+        return sorted(axes, key=known.index)
+
+
+def has_data(e: Expr) -> bool:
+    """True if a gather decides the value of an index expression."""
+    for atom in e.atoms():
+        if isinstance(atom, Data):
+            return True
+        if not isinstance(atom, Var) and (has_data(atom.a) or has_data(atom.b)):  # type: ignore[attr-defined]
+            return True
+    return False

@@ -1,0 +1,186 @@
+"""Schedules of rescalable reductions whose values depend on further axes (attention-like).
+
+In: `Facts` and the whole kernel as a `Nest`. Out: `Option`s with an Online loop, or none where the
+kernel has no such reduction. Structure: x(rows, j) weighs v(j, columns) over the summed axis j.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from luminal.ir.expr import Var
+from luminal.ir.plan import Item, Loop, Online, Reg, Schedule, Stage
+from luminal.ir.term import Term
+from luminal.search.facts import Facts
+from luminal.search.nest import Nest, Option, assign_grid, serial_loops, vector_regs
+
+__all__ = ["attentions"]
+
+ROW_BLOCKS = (64, 96, 48, 32, 128)
+KEY_BLOCKS = (64, 128, 96, 256)
+FEW_ROWS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Roles:
+    """Axes of an online kernel: batches, rows of x (the last is tiled), columns of v, summed."""
+
+    batch: tuple[Var, ...]
+    rows: tuple[Var, ...]
+    columns: tuple[Var, ...]
+    summed: Var
+    logits: Term
+    inner: tuple[Var, ...]
+    lanes: int
+    masked: bool
+
+
+def attentions(facts: Facts, nest: Nest) -> list[Option]:
+    """Options for kernels with an rsum of values that have axes of their own."""
+    roles = _roles(facts, nest)
+    if roles is None:
+        return []
+    row_extent = facts.extent(roles.rows[-1]) if roles.rows else 1
+    options: list[Option] = []
+    if row_extent > FEW_ROWS:
+        for cost, (block, keys) in enumerate((b, k) for b in ROW_BLOCKS for k in KEY_BLOCKS):
+            if block <= max(2 * roles.lanes, 2 * row_extent):
+                options.append(_many_rows(facts, nest, roles, block, keys, 1 + 0.01 * cost))
+    for cost, keys in enumerate((256, 128, 64, 512)):
+        options.append(_few_rows(facts, nest, roles, keys, (2 if options else 1) + 0.01 * cost))
+    return options
+
+
+def _roles(facts: Facts, nest: Nest) -> _Roles | None:
+    found = [t for t in facts.tops(*nest.values) if t.op == "rsum" and len(t.axes) == 1]
+    main = [t for t in found if t.args[1].free & set(nest.free) - t.args[0].free]
+    if not main:
+        return None
+    x, v, j = main[0].args[0], main[0].args[1], main[0].axes[0]
+    free = nest.free
+    columns = tuple(a for a in free if a in v.free and a not in x.free)
+    batch = tuple(a for a in free if a in v.free and a in x.free)
+    rows = tuple(a for a in free if a in x.free and a not in v.free)
+    unused = tuple(a for a in free if a not in x.free and a not in v.free)
+    masked = any(j in e.variables() for e in facts.masks(x))
+    lanes = facts.lanes(x.dtype)
+    return _Roles((*unused, *batch), rows, columns, j, x, facts.bound(x), lanes, masked)
+
+
+def _head(facts: Facts, nest: Nest, roles: _Roles, row_block: int) -> tuple[list[Item], Facts]:
+    """Grid and serial loops around one block of rows."""
+    order = [(a, 1) for a in (*roles.batch, *roles.rows[:-1])]
+    if roles.rows:
+        order.append((roles.rows[-1], row_block))
+    grid, left = assign_grid(facts, nest, order)
+    items: list[Item] = [*grid, *serial_loops(facts, order, left, frozenset(), None)]
+    limits = {a: s for a, s in order}
+    return items, facts.within(limits)
+
+
+def _column_loops(roles: _Roles, facts: Facts) -> tuple[tuple[Item, ...], list[Reg]]:
+    """Lanes over the last column axis, the others one by one."""
+    last = roles.columns[-1]
+    vectors = max(1, min(4, facts.extent(last) // roles.lanes))
+    loops = (*(Loop(a.name, 1) for a in roles.columns[:-1]), Loop(last.name, roles.lanes * vectors))
+    return loops, vector_regs(last, roles.lanes, vectors)
+
+
+def _output(facts: Facts, roles: _Roles) -> tuple[tuple[Item, ...], tuple[Reg, ...]]:
+    loops, regs = _column_loops(roles, facts)
+    rows = (Loop(roles.rows[-1].name, 1),) if roles.rows else ()
+    return (*rows, *loops), tuple(regs)
+
+
+def _many_rows(
+    facts: Facts, nest: Nest, roles: _Roles, block: int, keys: int, cost: float
+) -> Option:
+    """Lanes along the rows of x: maxima, exponentials and sums need no shuffles."""
+    rows, j = roles.rows[-1], roles.summed
+    registers, lanes = facts.target.vector_registers, roles.lanes
+    head, inside = _head(facts, nest, roles, block)
+    vectors = 2 if block >= 2 * lanes else 1
+    key_rows = min(12, (registers - vectors - 1) // vectors)
+    stage = _row_stage(inside, roles, vectors)
+    deep = tuple(Loop(d.name, 4) for d in roles.inner)
+    logits = Schedule(
+        (Loop(rows.name, vectors * lanes), Loop(j.name, key_rows), *deep),
+        (*(Reg(d.name, 1, "unroll") for d in roles.inner), Reg(j.name, 1, "unroll"),
+         *vector_regs(rows, lanes, vectors)),
+    )  # fmt: skip
+    weights = Schedule(
+        (Loop(rows.name, 2 * lanes), Loop(j.name, 4)),
+        (Reg(j.name, 1, "unroll"), *vector_regs(rows, lanes, 2)),
+    )
+    values = _values(inside, roles, (rows,))
+    loop = Online(j.name, keys, logits, weights, values, split=roles.masked)
+    tail, regs = _output(inside, roles)
+    return Option((*head, *stage, loop, *tail), regs, cost)
+
+
+def _row_stage(facts: Facts, roles: _Roles, vectors: int) -> list[Item]:
+    """A copy of the row operand with the rows innermost, if it is not so already."""
+    rows = roles.rows[-1]
+    for a in facts.loads(roles.logits):
+        if rows not in a.axes or roles.summed in a.axes or a.term is None:
+            continue
+        deep = [d for d in roles.inner if d in a.axes]
+        if len(deep) != 1 or facts.stride(a, rows, roles.lanes) in (0, 1):
+            continue
+        width = vectors * roles.lanes
+        loops = (Loop(rows.name, roles.lanes), Loop(deep[0].name, roles.lanes))
+        regs = (Reg(deep[0].name, 1, "unroll"), Reg(rows.name, 1, "vector"))
+        layout = ((0, width), (1, 1), (0, 1))
+        return [Stage(facts.subterm(a.term), loops, regs, layout)]
+    return []
+
+
+def _values(facts: Facts, roles: _Roles, rows: tuple[Var, ...]) -> Schedule:
+    """Σ p·v: lanes along the columns, rows in registers, keys unrolled."""
+    last, lanes = roles.columns[-1], roles.lanes
+    registers = facts.target.vector_registers
+    vectors = max(1, min(2 if rows else 4, -(-facts.extent(last) // lanes)))
+    count = min(12, (registers - vectors - 1) // vectors, facts.extent(rows[0])) if rows else 1
+    loops = (
+        *(Loop(a.name, 1) for a in roles.columns[:-1]),
+        Loop(last.name, vectors * lanes),
+        *(Loop(a.name, count) for a in rows),
+        Loop(roles.summed.name, 4),
+    )
+    regs = (
+        Reg(roles.summed.name, 1, "unroll"),
+        *(Reg(a.name, 1, "unroll") for a in rows),
+        *vector_regs(last, lanes, vectors),
+    )
+    return Schedule(loops, regs)
+
+
+def _few_rows(facts: Facts, nest: Nest, roles: _Roles, keys: int, cost: float) -> Option:
+    """Lanes along the inner axis of x (summed across) and along the columns of v."""
+    j, lanes = roles.summed, roles.lanes
+    count = 1
+    if roles.rows and facts.is_static(roles.rows[-1]):
+        count = min(FEW_ROWS // 2, facts.extent(roles.rows[-1]))
+    rows = roles.rows[-1:] if count > 1 else ()
+    across = [Loop(a.name, count) for a in rows]
+    unrolled = [Reg(a.name, 1, "unroll") for a in rows]
+    head, inside = _head(facts, nest, roles, count)
+    dense = [d for d in roles.inner if all(
+        inside.stride(a, d, lanes) == 1 for a in inside.loads(roles.logits) if d in a.axes
+    )]  # fmt: skip
+    if dense:
+        d = dense[-1]
+        vectors = max(1, min(4, inside.extent(d) // lanes))
+        others = tuple(Loop(k.name, 1) for k in roles.inner if k is not d)
+        logits = Schedule(
+            (*across, Loop(j.name, 8 // count or 1), *others, Loop(d.name, lanes * vectors)),
+            (Reg(j.name, 1, "unroll"), *unrolled, *vector_regs(d, lanes, vectors)),
+        )
+    else:
+        logits = Schedule((*across, Loop(j.name, lanes)), (*unrolled, Reg(j.name, 1, "vector")))
+    weights = Schedule((*across, Loop(j.name, 2 * lanes)),
+                       (*unrolled, *vector_regs(j, lanes, 2)))  # fmt: skip
+    values = _values(inside, roles, rows)
+    loop = Online(j.name, keys, logits, weights, values, split=roles.masked)
+    tail, regs = _output(inside, roles)
+    return Option((*head, loop, *tail), regs, cost)

@@ -1,0 +1,182 @@
+"""Schedules of a kernel: the default one, and the candidates that are worth measuring.
+
+In: a Kernel, its buffers, a Target, hints for symbolic dimensions and the buffers whose layout is
+still free. Out: `Candidate`s, best guess first. Structure alone decides: which axes occur where,
+with which strides, under which masks and reductions. Knows no operator, measures nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from luminal.ir.expr import Var, to_expr
+from luminal.ir.layout import Layout
+from luminal.ir.plan import Buffer, Item, Kernel, Loop, Reg, Schedule, Stage
+from luminal.ir.target import Target
+from luminal.ir.term import REDUCTIONS, Term, substitute
+from luminal.search.contract import contractions
+from luminal.search.facts import Facts
+from luminal.search.nest import Nest, Option, assign_grid, serial_loops
+from luminal.search.online import attentions
+from luminal.search.stream import streams
+
+__all__ = ["Candidate", "candidates", "default"]
+
+LOCAL_ROW_LIMIT = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A schedule, the layouts of buffers that it wants changed, and a relative cost."""
+
+    schedule: Schedule
+    layouts: dict[str, Layout] = field(default_factory=dict)
+    cost: float = 1.0
+
+
+def default(
+    kernel: Kernel, buffers: Mapping[str, Buffer], target: Target,
+    hints: Mapping[str, int] | None = None, free_layout: frozenset[str] = frozenset(),
+) -> Candidate:  # fmt: skip
+    """The schedule that is used without measuring."""
+    return candidates(kernel, buffers, target, hints, free_layout)[0]
+
+
+def candidates(
+    kernel: Kernel, buffers: Mapping[str, Buffer], target: Target,
+    hints: Mapping[str, int] | None = None, free_layout: frozenset[str] = frozenset(),
+) -> list[Candidate]:  # fmt: skip
+    """Distinct schedules in a fixed order, best guess first; the plain loop nest is the last."""
+    facts = Facts(kernel, buffers, target, hints or {}, {}, free_layout)
+    found: dict[Schedule, Candidate] = {}
+    for option in _options(facts):
+        schedule = option.schedule()
+        if schedule not in found:
+            layouts = {b: l for b, l in option.layouts.items() if l != buffers[b].layout}
+            found[schedule] = Candidate(schedule, layouts, option.cost)
+    plain = Schedule()
+    found.setdefault(plain, Candidate(plain, {}, 50.0))
+    return list(found.values())
+
+
+def _options(facts: Facts) -> list[Option]:
+    kernel = facts.kernel
+    free = tuple(a for a in kernel.axes if facts.largest(a) > 1)
+    values = tuple(s.value for s in kernel.stores)
+    stores = tuple(facts.store(s) for s in kernel.stores)
+    nest = Nest(free, values, stores, not kernel.ordered, kernel.ordered)
+    online = attentions(facts, nest)
+    if online:
+        return online
+    statistics = _statistics(facts, nest)
+    if statistics:
+        return _with_statistics(facts, nest, statistics)
+    if facts.tops(*values):
+        return contractions(facts, nest)
+    return streams(facts, nest)
+
+
+def _statistics(facts: Facts, nest: Nest) -> list[Term]:
+    """Reductions over fewer axes than the kernel has, those that others need first."""
+    free = set(nest.free)
+    main = [r for r in facts.tops(*nest.values) if free <= r.free]
+    found: list[Term] = []
+    for t in facts.walk(*nest.values):
+        if t.op in REDUCTIONS and t not in main and t.free <= set(facts.kernel.axes) | _dims(facts):
+            if not free <= t.free:
+                found.append(t)
+    return found
+
+
+def _dims(facts: Facts) -> set[Var]:
+    return set(facts.kernel.dims())
+
+
+def _largest_hoisted(facts: Facts, nest: Nest, r: Term) -> Term:
+    """The biggest term around a statistic that needs no further axis."""
+    best = r
+    for t in facts.walk(*nest.values):
+        if t.free & set(nest.free) == r.free & set(nest.free) and t not in nest.values:
+            if not t.free - r.free and r in set(facts.walk(t)) and t.dtype == r.dtype:
+                best = t
+    return best
+
+
+def _with_statistics(facts: Facts, nest: Nest, statistics: list[Term]) -> list[Option]:
+    """Statistics of rows go to local memory as soon as their rows are fixed."""
+    rows = {a for r in statistics for a in r.free} & set(nest.free)
+    after = facts
+    stages: list[tuple[Stage, frozenset[Var]]] = []
+    for r in statistics:
+        if any(r in set(facts.walk(t)) for t in after.staged - {r}) and r in after.staged:
+            continue
+        stage, after = _statistic_stage(after, nest, r)
+        stages.append((stage, r.free & frozenset(nest.free)))
+    if after.tops(*nest.values):
+        inner = contractions(after, nest)
+        return [replace(o, items=_insert(facts, o.items, stages)) for o in inner]
+    rest = tuple(a for a in nest.free if a not in rows)
+    order = [(a, 1) for a in nest.free if a in rows]
+    grid, left = assign_grid(facts, nest, order)
+    head = (*grid, *serial_loops(facts, order, left, frozenset(), None))
+    row_stages = tuple(s for s, _ in stages)
+    shared, after = _shared_row(after, nest, rest, statistics, row_stages)
+    inner = streams(after, replace(nest, free=rest, parallel=False))
+    return [replace(o, items=(*head, *shared, *o.items)) for o in inner]
+
+
+def _statistic_stage(facts: Facts, nest: Nest, r: Term) -> tuple[Stage, Facts]:
+    """The stage that computes one statistic, and the facts behind it."""
+    whole = _largest_hoisted(facts, nest, r)
+    rows = tuple(a for a in nest.free if a in r.free)
+    options = contractions(facts.within(dict.fromkeys(rows, 1)), Nest((), (r,), (), False))
+    body = options[0] if options else Option((), (), 1.0)
+    items = (*(Loop(a.name, 1) for a in rows), *body.items)
+    return Stage(facts.subterm(whole), items, body.regs), facts.after(whole, r)
+
+
+def _insert(
+    facts: Facts, items: tuple[Item, ...], stages: list[tuple[Stage, frozenset[Var]]]
+) -> tuple[Item, ...]:
+    """Stages placed after the last loop over their axes, but before what needs them."""
+    subterms = facts.kernel.subterms()
+    out = list(items)
+    place = 0
+    for stage, axes in stages:
+        names = {a.name for a in axes}
+        own = [n + 1 for n, i in enumerate(out)
+               if isinstance(i, Loop) and (i.axis in names or i.grid)]  # fmt: skip
+        users = [n for n, i in enumerate(out) if isinstance(i, Stage)
+                 and subterms[stage.term] in set(facts.walk(subterms[i.term]))]  # fmt: skip
+        place = max([place, *own])
+        place = min([place, *users])
+        out.insert(place, stage)
+        place += 1
+    return tuple(out)
+
+
+def _shared_row(
+    facts: Facts, nest: Nest, rest: tuple[Var, ...], statistics: list[Term],
+    stages: tuple[Stage, ...],
+) -> tuple[tuple[Stage, ...], Facts]:  # fmt: skip
+    """Keep a costly value that both a statistic and the result need, instead of making it twice."""
+    if len(rest) != 1:
+        return stages, facts
+    j = rest[0]
+    if facts.largest(j) > LOCAL_ROW_LIMIT:
+        return stages, facts
+    for position, r in enumerate(statistics):
+        if r.op != "sum" or len(r.axes) != 1 or r.axes[0].extent != j.extent:
+            continue
+        body = r.args[0]
+        twin = substitute(body, {r.axes[0]: to_expr(j)})
+        if twin in set(facts.walk(*nest.values)) and any(
+            t.op in ("exp2", "log2", "sin") for t in facts.walk(twin)
+        ):
+            lanes = facts.lanes(twin.dtype)
+            nest_items = (Loop(j.name, lanes * 4),)
+            regs = (Reg(j.name, lanes, "unroll"), Reg(j.name, 1, "vector"))
+            stage = Stage(facts.subterm(twin), nest_items, regs, (), (facts.subterm(body),))
+            return (*stages[:position], stage, *stages[position:]), facts.after(twin)
+    return stages, facts
