@@ -1,0 +1,313 @@
+"""Cuts: which nodes are always stored, which may be, and which are always computed in place.
+
+In: prepared nodes. Out: `Cuts`. A stored node ends a kernel. The rules keep work from being
+multiplied and terms small; what could become one pass over an axis stays open (`soft`) and is
+decided by cost. Looks at structure only, never at what a node is for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from luminal.ir.expr import prod
+from luminal.ir.graph import ConstantData, Node
+from luminal.ir.ops import PRIMITIVES
+from luminal.ir.view import View
+from luminal.rewrite.prepare import MAX_UNROLL, Prepared
+
+__all__ = ["Cuts", "choose_cuts", "is_leaf"]
+
+LARGEST_CONE = 48
+"""Nodes computed in place for one stored node, at most."""
+LARGEST_MULTIPLE = 4
+"""How often one node may be read at different places for one element."""
+CHEAP = 8
+"""Flops an element that may be spent again instead of being loaded."""
+_REACH = 8
+
+
+@dataclass(slots=True)
+class Cuts:
+    """Sets of node numbers. `stored` and `soft` become buffers; `shared` are cheap nodes that
+    every reader computes for itself."""
+
+    stored: set[int] = field(default_factory=set)
+    soft: set[int] = field(default_factory=set)
+    shared: set[int] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class _Facts:
+    """What is known of a node's cone, the nodes computed in place for it."""
+
+    cone: int = 0
+    flops: int = 0
+    multiple: int = 1
+    reduces: bool = False
+    heavy: bool = False
+    bent: bool = False
+    """A contraction, then an Exp2 and another reduction of it: may become one pass."""
+
+
+def is_leaf(node: Node) -> bool:
+    """Nodes that are read, not computed."""
+    return node.op == "Input" or isinstance(node.value, ConstantData)
+
+
+def _free(node: Node) -> bool:
+    return is_leaf(node) or node.op in ("Constant", "Iota")
+
+
+def _reduces(node: Node, nodes: list[Node]) -> bool:
+    if node.op not in ("SumReduce", "MaxReduce"):
+        return False
+    extent = node.inputs[0].view.shape[node.axis].value
+    return extent is None or extent > 1
+
+
+def _elementwise(node: Node) -> bool:
+    return node.op not in ("SumReduce", "MaxReduce", "Gather", "Scatter")
+
+
+def _expands(view: View) -> bool:
+    """True if source elements are read more than once (padding aside)."""
+    if view.is_identity:
+        return False
+    used = {v for e in view.index for v in e.variables()}
+    for d, extent in enumerate(view.shape):
+        if extent.value != 1 and not any(v.name == f"i{d}" for v in used):
+            return True
+    many, few = prod(view.shape), prod(view.source)
+    if many == few:
+        return False
+    if many.value is not None and few.value is not None:
+        return many.value > few.value * (MAX_UNROLL if view.valid else 1)
+    return not view.valid and sum(e.value != 1 for e in view.shape) > sum(
+        e.value != 1 for e in view.source
+    )
+
+
+class _Chooser:
+    """Holds the tables while cuts are chosen; see `choose_cuts`."""
+
+    def __init__(self, prepared: Prepared):
+        self.nodes = prepared.nodes
+        self.cuts = Cuts()
+        self.users: list[list[tuple[int, int]]] = [[] for _ in self.nodes]
+        for n, node in enumerate(self.nodes):
+            for slot, edge in enumerate(node.inputs):
+                self.users[edge.node].append((n, slot))
+        self.candidate = [False] * len(self.nodes)
+        self.facts = [_Facts() for _ in self.nodes]
+        for wanted in prepared.outputs:
+            self.cuts.stored.add(wanted.node)
+        for node in self.nodes:
+            if node.op == "Scatter":
+                self.cuts.stored.add(node.inputs[0].node)
+        self.cuts.stored |= {n for n, node in enumerate(self.nodes) if node.op == "Scatter"}
+
+    def run(self) -> Cuts:
+        self._group()
+        for n, node in enumerate(self.nodes):
+            if is_leaf(node):
+                self.cuts.stored.add(n)
+            elif not _free(node):
+                self._visit(n, node)
+        return self.cuts
+
+    def _group(self) -> None:
+        """Marks nodes that several places read, or one place reads repeatedly."""
+        root: list[int] = list(range(len(self.nodes)))
+        for n in range(len(self.nodes) - 1, -1, -1):
+            keys: set[object] = set()
+            repeated = False
+            for user, slot in self.users[n]:
+                key, again = self._use(n, user, slot, root)
+                keys.add(key)
+                repeated |= again
+            if n in self.cuts.stored:
+                continue
+            self.candidate[n] = repeated or len(keys) > 1
+            if not self.candidate[n] and self.users[n]:
+                user = self.users[n][0][0]
+                root[n] = root[user] if _elementwise(self.nodes[user]) else user
+
+    def _use(self, n: int, user: int, slot: int, root: list[int]) -> tuple[object, bool]:
+        node = self.nodes[user]
+        view = node.inputs[slot].view
+        if node.op == "Gather":
+            return (user, slot), True
+        if node.op == "Scatter":
+            return (user, slot), slot != 2 or _expands(view)
+        if not _elementwise(node):
+            return (user, slot), _expands(view)
+        key = root[user] if view.is_identity else (root[user], view)
+        return key, _expands(view)
+
+    def _visit(self, n: int, node: Node) -> None:
+        self._guard_inputs(n, node)
+        facts = self._merge(n, node)
+        self._limit(n, node, facts)
+        facts = self._merge(n, node)
+        self.facts[n] = facts
+        if n in self.cuts.stored:
+            self.facts[n] = _Facts()
+        elif self.candidate[n]:
+            self._settle(n, facts)
+
+    def _settle(self, n: int, facts: _Facts) -> None:
+        """Stored, soft or shared, for a node that several places read."""
+        if facts.heavy:
+            if facts.bent or self._reaches_maximum(n) or self._is_summed_power(n):
+                self.cuts.soft.add(n)
+            else:
+                self._store(n)
+        elif facts.reduces or facts.flops > CHEAP:
+            self.cuts.soft.add(n)
+        else:
+            self.cuts.shared.add(n)
+
+    def _store(self, n: int) -> None:
+        self.cuts.stored.add(n)
+        self.cuts.soft.discard(n)
+        self.cuts.shared.discard(n)
+        self.facts[n] = _Facts()
+
+    def _guard_inputs(self, n: int, node: Node) -> None:
+        """Stores what must not be computed inside this node."""
+        if node.op == "Gather":
+            source, chosen = node.inputs[0].node, node.inputs[1].node
+            for m in (source, chosen):
+                facts = self.facts[m]
+                if not _free(self.nodes[m]) and (facts.reduces or facts.flops > CHEAP):
+                    self._store(m)
+        if node.op == "Scatter":
+            chosen = node.inputs[1].node
+            if self.facts[chosen].reduces or self.facts[chosen].flops > CHEAP:
+                self._store(chosen)
+        if not _reduces(node, self.nodes):
+            return
+        for m in self._operands(node):
+            facts = self.facts[m]
+            if facts.heavy and m not in self.cuts.stored and not self._may_stay(node, m, facts):
+                self._store(m)
+
+    def _operands(self, node: Node) -> list[int]:
+        """What a reduction combines: the factors of a product, or its one argument."""
+        body = node.inputs[0].node
+        inner = self.nodes[body]
+        if inner.op == node.op and not self.candidate[body]:
+            return []
+        if inner.op == "Mul" and not self.candidate[body] and body not in self.cuts.stored:
+            return [e.node for e in inner.inputs]
+        return [body]
+
+    def _may_stay(self, node: Node, m: int, facts: _Facts) -> bool:
+        inner = self.nodes[m]
+        if inner.dtype.kind == "b":
+            return True
+        if node.op == "MaxReduce":
+            return self.candidate[m]
+        while inner.op == "Cast":
+            inner = self.nodes[inner.inputs[0].node]
+        return facts.bent or inner.op == "Exp2"
+
+    def _merge(self, n: int, node: Node) -> _Facts:
+        """The facts of a node from those of its inputs."""
+        out = _Facts(cone=1 << n, flops=self._own_flops(node), reduces=_reduces(node, self.nodes))
+        views: dict[int, set[View]] = {}
+        for edge in node.inputs:
+            f = self.facts[edge.node]
+            if edge.node in self.cuts.stored or _free(self.nodes[edge.node]):
+                continue
+            views.setdefault(edge.node, set()).add(edge.view)
+            shared = bool(out.cone & f.cone)
+            out.multiple = (
+                out.multiple + f.multiple if shared and not edge.view.is_identity
+                else max(out.multiple, f.multiple)
+            )  # fmt: skip
+            out.cone |= f.cone if edge.node not in self.cuts.soft else 0
+            out.flops += f.flops
+            out.reduces |= f.reduces
+            out.heavy |= f.heavy
+            out.bent |= f.bent
+        out.heavy |= self._contracts(node)
+        if _reduces(node, self.nodes) and not self._contracts(node) and out.heavy:
+            out.bent |= self._has_power(n)
+        return out
+
+    def _has_power(self, n: int) -> bool:
+        """An Exp2 in the cone of node n."""
+        seen, stack = set(), [n]
+        while stack:
+            m = stack.pop()
+            if m in seen or m in self.cuts.stored:
+                continue
+            seen.add(m)
+            if self.nodes[m].op == "Exp2":
+                return True
+            stack += [e.node for e in self.nodes[m].inputs]
+        return False
+
+    def _own_flops(self, node: Node) -> int:
+        if node.op in PRIMITIVES:
+            return PRIMITIVES[node.op].cost if node.op not in ("Cast", "LessThan") else 0
+        return 1 if node.op == "Maximum" else 0
+
+    def _contracts(self, node: Node) -> bool:
+        """A sum of products in which a factor is read repeatedly."""
+        if node.op != "SumReduce" or not _reduces(node, self.nodes):
+            return False
+        inner = self.nodes[node.inputs[0].node]
+        while inner.op == "SumReduce":
+            inner = self.nodes[inner.inputs[0].node]
+        while inner.op == "Cast":
+            inner = self.nodes[inner.inputs[0].node]
+        if inner.op != "Mul":
+            return False
+        return any(_expands(e.view) for e in inner.inputs) and all(
+            self.nodes[e.node].shape for e in inner.inputs
+        )
+
+    def _limit(self, n: int, node: Node, facts: _Facts) -> None:
+        """Stores the largest input while the cone of this node is too large."""
+        while facts.cone.bit_count() > LARGEST_CONE or facts.multiple > LARGEST_MULTIPLE:
+            open_inputs = [
+                e.node for e in node.inputs
+                if e.node not in self.cuts.stored and not _free(self.nodes[e.node])
+                and self.facts[e.node].cone
+            ]  # fmt: skip
+            if not open_inputs:
+                return
+            self._store(max(open_inputs, key=lambda m: (self.facts[m].multiple, self.facts[m].cone.bit_count(), m)))  # fmt: skip
+            facts = self._merge(n, node)
+
+    def _reaches_maximum(self, n: int) -> bool:
+        """A maximum along an axis reads this node, directly or elementwise."""
+        level, seen = {n}, {n}
+        for _ in range(_REACH):
+            following: set[int] = set()
+            for m in level:
+                for user, _slot in self.users[m]:
+                    node = self.nodes[user]
+                    if node.op == "MaxReduce" and _reduces(node, self.nodes):
+                        return True
+                    if _elementwise(node) and user not in seen:
+                        following.add(user)
+            seen |= following
+            level = following
+        return False
+
+    def _is_summed_power(self, n: int) -> bool:
+        """An Exp2 whose sum is taken as it is."""
+        inner = self.nodes[n]
+        while inner.op == "Cast":
+            inner = self.nodes[inner.inputs[0].node]
+        return inner.op == "Exp2" and any(
+            self.nodes[u].op == "SumReduce" for u, _ in self.users[n]
+        )
+
+
+def choose_cuts(prepared: Prepared) -> Cuts:
+    """The cuts of prepared nodes."""
+    return _Chooser(prepared).run()

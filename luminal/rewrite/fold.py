@@ -1,0 +1,130 @@
+"""Fold: what is exact while terms are built: constants, selections of constants, padded sums.
+
+In: an operation and its argument terms. Out: a simpler equal term, or None. Holds for every
+input bit by bit; rules that need e-classes are in `rules/`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from luminal.ir.dtype import DType
+from luminal.ir.expr import Expr, Var, is_nonnegative, to_expr
+from luminal.ir.numeric import apply, cast as cast_value
+from luminal.ir.term import Scalar, Term, binary, cond, constant, postorder, select
+
+__all__ = ["fold", "padded_sum", "selects_on"]
+
+_NEUTRAL = ("-0.0", "0", "False")
+
+
+def fold(op: str, args: list[Term], dtype: DType) -> Term | None:
+    """The value of an operation on constants or on one selection of constants; compared indices."""
+    if op == "lt":
+        compared = _compare(args[0], args[1])
+        if compared is not None:
+            return compared
+    args = [_as_select(a) for a in args] if op in ("mul", "add", "lt") else args
+    picks = [a for a in args if a.op == "select"]
+    if any(p.args[0] is not picks[0].args[0] for p in picks):
+        return None
+    branches = [[a if a.op != "select" else a.args[side] for a in args] for side in (1, 2)]
+    if any(a.op != "const" for side in branches for a in side):
+        return None
+    values = [_evaluate(op, side, dtype) for side in (branches if picks else branches[:1])]
+    if any(v is None for v in values):
+        return None
+    return select(picks[0].args[0], *values) if picks else values[0]  # type: ignore[arg-type]
+
+
+def _as_select(t: Term) -> Term:
+    """A number made from a truth value, as a selection of 1 or 0."""
+    if t.op == "cast" and t.args[0].dtype.kind == "b" and t.args[0].op != "const":
+        return select(t.args[0], constant(1, t.dtype), constant(0, t.dtype))
+    return t
+
+
+def _evaluate(op: str, args: list[Term], dtype: DType) -> Term | None:
+    source = args[0].dtype
+    if source.storage or dtype.storage:
+        return None
+    values = [np.asarray(a.payload, _holder(a.dtype)) for a in args]
+    with np.errstate(all="ignore"):
+        if op == "cast":
+            made = cast_value(values[0], source, dtype)
+        elif op == "max":
+            made = np.maximum(*values)
+        else:
+            made = apply(op, source, *values)
+    return constant(_scalar(made), dtype)
+
+
+def _holder(dtype: DType) -> str:
+    return dtype.numpy if dtype.bits != 16 or not dtype.is_float else "float32"
+
+
+def _scalar(value: np.ndarray) -> Scalar:
+    return np.asarray(value).item()
+
+
+def _compare(a: Term, b: Term) -> Term | None:
+    """a < b of two counted numbers that floats hold exactly, as a condition on indices."""
+    x, y = _counted(a), _counted(b)
+    if x is None or y is None or (x.value is not None and y.value is not None):
+        return None
+    return cond(y - x - 1)
+
+
+def _counted(t: Term) -> Expr | None:
+    limit = 1 << (24 if t.dtype.bits == 32 else 53)
+    if t.op == "const" and isinstance(t.payload, float):
+        whole = t.payload.is_integer() and abs(t.payload) < limit
+        return to_expr(int(t.payload)) if whole else None
+    if t.op == "cast" and t.args[0].op == "index" and t.dtype.is_float and t.dtype.bits >= 32:
+        e = t.args[0].expr
+        return e if -limit < e.lo and e.hi < limit else None
+    return None
+
+
+def selects_on(body: Term, axis: Var) -> bool:
+    """True if the body chooses by the value of `axis`."""
+    return any(
+        axis in t.free and (t.op == "cond" or (t.op == "select" and axis in t.args[0].free))
+        for t in postorder(body)
+    )
+
+
+def padded_sum(a: Term, b: Term) -> Term | None:
+    """a + b where each is a part padded with the neutral value and the parts do not overlap.
+
+    select(c, x, -0.0) + select(d, y, -0.0) = select(c, x, select(d, y, -0.0)) if not (c and d).
+    """
+    left, right = _chain(a), _chain(b)
+    if not left or not right:
+        return None
+    if any(not _disjoint(c, d) for c, _ in left for d, _ in right):
+        return None
+    if len(left) == len(right) == 1 and binary("add", left[0][0], right[0][0]).op == "const":
+        return select(left[0][0], left[0][1], right[0][1])
+    total = b
+    for c, x in reversed(left):
+        total = select(c, x, total)
+    return total
+
+
+def _chain(t: Term) -> list[tuple[Term, Term]]:
+    parts: list[tuple[Term, Term]] = []
+    while t.op == "select":
+        parts.append((t.args[0], t.args[1]))
+        t = t.args[2]
+    return parts if t.op == "const" and repr(t.payload) in _NEUTRAL else []
+
+
+def _disjoint(c: Term, d: Term) -> bool:
+    return any(is_nonnegative(-1 - (x + y)) for x in _bounds(c) for y in _bounds(d))
+
+
+def _bounds(c: Term) -> list[Expr]:
+    if c.op == "and":
+        return _bounds(c.args[0]) + _bounds(c.args[1])
+    return [c.expr] if c.op == "cond" else []

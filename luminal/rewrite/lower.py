@@ -1,0 +1,194 @@
+"""Lower: prepared nodes to terms over named axes; views and selections vanish into indices.
+
+In: prepared nodes, which of them are stored (always read from their buffer) and which may be
+(`soft`). Out: terms, the pairs (term, load) that say what a soft node's buffer holds, and axis
+splits. Decides nothing: `regions.py` chose the cuts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from luminal.ir.dtype import DType, boolean, f32
+from luminal.ir.expr import Expr, Var, axis_var, const, to_expr
+from luminal.ir.graph import ConstantData, Edge, Node
+from luminal.ir.numeric import full, lowest
+from luminal.ir.term import (
+    Term, binary, cast, cond, constant, data, index, load, reduction, select, substitute, unary,
+)  # fmt: skip
+from luminal.ir.view import axes_of
+from luminal.rewrite.fold import fold, padded_sum, selects_on
+from luminal.rewrite.prepare import MAX_UNROLL
+from luminal.rewrite.rules.index import Split, divisors
+
+__all__ = ["Axes", "Lowering"]
+
+_UNARY = {"Log2": "log2", "Exp2": "exp2", "Sin": "sin", "Sqrt": "sqrt", "Recip": "recip"}
+_BINARY = {"Add": "add", "Mul": "mul", "Mod": "mod", "LessThan": "lt", "Maximum": "max"}
+
+
+@dataclass(slots=True)
+class Axes:
+    """Axis names by (extent, ordinal): equal loops get equal names, so equal terms are one."""
+
+    names: dict[tuple[Expr, int], Var] = field(default_factory=dict)
+    extents: dict[Expr, int] = field(default_factory=dict)
+
+    def get(self, extent: Expr, ordinal: int) -> Var:
+        """The axis number `ordinal` of this extent."""
+        if (extent, ordinal) not in self.names:
+            number = self.extents.setdefault(extent, len(self.extents))
+            self.names[extent, ordinal] = axis_var(f"x{number}_{ordinal}", extent)
+        return self.names[extent, ordinal]
+
+    def fresh(self, extent: Expr, used: Iterable[Var]) -> Var:
+        """The first axis of this extent that is not in `used`."""
+        taken, ordinal = set(used), 0
+        while self.get(extent, ordinal) in taken:
+            ordinal += 1
+        return self.get(extent, ordinal)
+
+    def of_shape(self, shape: tuple[Expr, ...]) -> tuple[tuple[Var, ...], tuple[Expr, ...]]:
+        """Axes for the dimensions of a shape (none for size 1), and the index of each."""
+        axes: list[Var] = []
+        indices: list[Expr] = []
+        for extent in shape:
+            if extent.value == 1:
+                indices.append(const(0))
+                continue
+            axes.append(self.fresh(extent, axes))
+            indices.append(to_expr(axes[-1]))
+        return tuple(axes), tuple(indices)
+
+
+@dataclass(slots=True)
+class Lowering:
+    """Terms of nodes at given indices. `widen` computes f16 and bf16 in f32 without rounding."""
+
+    nodes: list[Node]
+    stored: Mapping[int, str]
+    soft: Mapping[int, str]
+    widen: bool
+    axes: Axes = field(default_factory=Axes)
+    equal: list[tuple[Term, Term]] = field(default_factory=list)
+    splits: list[Split] = field(default_factory=list)
+    _memo: dict[tuple[int, tuple[Expr, ...]], Term] = field(default_factory=dict)
+
+    def wide(self, dtype: DType) -> DType:
+        """The dtype in which values of `dtype` are computed."""
+        half = self.widen and dtype.is_float and dtype.bits == 16
+        return f32 if half else dtype
+
+    def at(self, number: int, where: tuple[Expr, ...]) -> Term:
+        """The element of a node at these indices."""
+        key = (number, where)
+        if key not in self._memo:
+            if number in self.stored:
+                made = self._load(self.stored[number], number, where)
+            else:
+                made = self.compute(number, where)
+                if number in self.soft:
+                    self.equal.append((made, self._load(self.soft[number], number, where)))
+            self._memo[key] = made
+        return self._memo[key]
+
+    def _load(self, buffer: str, number: int, where: tuple[Expr, ...]) -> Term:
+        dtype = self.nodes[number].dtype
+        return cast(load(buffer, where, dtype), self.wide(dtype))
+
+    def edge(self, edge: Edge, where: tuple[Expr, ...]) -> Term:
+        """The element of an edge at these indices: padding becomes a select."""
+        view = edge.view
+        if view.is_identity:
+            return self.at(edge.node, where)
+        env = dict(zip(axes_of(view.shape), where, strict=True))
+        conditions = [cond(e.substitute(env)) for e in view.valid]
+        dtype = self.nodes[edge.node].dtype
+        fill = self._scalar(view.fill, dtype)
+        mask = constant(True, boolean)
+        for c in conditions:
+            mask = binary("mul", mask, c)
+        if mask.op == "const" and not mask.payload:
+            return fill
+        return select(mask, self.at(edge.node, tuple(e.substitute(env) for e in view.index)), fill)
+
+    def _scalar(self, value: object, dtype: DType) -> Term:
+        rounded = full(value, dtype).item() if not dtype.storage else value  # type: ignore[arg-type]
+        return constant(rounded, self.wide(dtype))  # type: ignore[arg-type]
+
+    def compute(self, number: int, where: tuple[Expr, ...]) -> Term:
+        """The element computed here, even if the node is stored."""
+        node = self.nodes[number]
+        match node.op:
+            case "Input":
+                return self._load(self.stored[number], number, where)
+            case "Constant":
+                if isinstance(node.value, ConstantData):
+                    return self._load(self.stored[number], number, where)
+                return self._scalar(node.value or 0, node.dtype)
+            case "Iota":
+                return cast(index(where[0]), self.wide(node.dtype))
+            case "Gather":
+                return self._gather(node, where)
+            case "SumReduce" | "MaxReduce":
+                return self._reduce(node, where)
+            case "Where":
+                condition = self.edge(node.inputs[0], where)
+                if condition.op == "const":
+                    return self.edge(node.inputs[1 if condition.payload else 2], where)
+                return select(condition, *(self.edge(e, where) for e in node.inputs[1:]))
+        return self._elementwise(node, [self.edge(e, where) for e in node.inputs])
+
+    def _elementwise(self, node: Node, args: list[Term]) -> Term:
+        if node.op == "Copy":
+            return args[0]
+        if node.op == "Cast":
+            return fold("cast", args, self.wide(node.dtype)) or cast(args[0], self.wide(node.dtype))
+        if node.op in _UNARY:
+            return fold(_UNARY[node.op], args, args[0].dtype) or unary(_UNARY[node.op], args[0])
+        op = _BINARY[node.op]
+        if op == "add":
+            joined = padded_sum(*args)
+            if joined is not None:
+                return joined
+        return fold(op, args, node.dtype) or binary(op, *args)
+
+    def _gather(self, node: Node, where: tuple[Expr, ...]) -> Term:
+        source, chosen = node.inputs
+        position = data(self.edge(chosen, where), source.view.shape[node.axis])
+        return self.edge(source, (*where[: node.axis], position, *where[node.axis + 1 :]))
+
+    def _reduce(self, node: Node, where: tuple[Expr, ...]) -> Term:
+        edge, at = node.inputs[0], node.axis
+        extent = edge.view.shape[at]
+        op = "sum" if node.op == "SumReduce" else "rmax"
+
+        def body(e: Expr) -> Term:
+            return self.edge(edge, (*where[:at], e, *where[at:]))
+
+        if extent.value == 0:
+            empty = 0 if op == "sum" else lowest(node.dtype)
+            return constant(empty, self.wide(node.dtype))
+        if extent.value == 1:
+            return body(const(0))
+        used = {v for e in where for v in e.variables()}
+        axis = self.axes.fresh(extent, used)
+        inner = body(to_expr(axis))
+        if extent.value is not None and extent.value <= MAX_UNROLL and selects_on(inner, axis):
+            return _unrolled("add" if op == "sum" else "max", inner, axis, extent.value)
+        made = reduction(op, (axis,), inner)
+        for size in divisors(inner, axis) if op == "sum" and extent.value is not None else ():
+            blocks = self.axes.fresh(const((extent.value or 0) // size), used)
+            within = self.axes.fresh(const(size), {*used, blocks})
+            parts = body(to_expr(blocks) * size + to_expr(within))
+            self.splits.append(Split(made, blocks, within, parts))
+        return made
+
+
+def _unrolled(op: str, body: Term, axis: Var, extent: int) -> Term:
+    parts = [substitute(body, {axis: const(i)}) for i in range(extent)]
+    total = parts[0]
+    for part in parts[1:]:
+        total = binary(op, total, part)
+    return total

@@ -1,0 +1,1 @@
+"""The rewrite rules, by subject. Each is one small function whose docstring is the equation."""

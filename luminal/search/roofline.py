@@ -1,0 +1,154 @@
+"""Roofline: an estimate of a kernel's time from its term alone, before it has a schedule.
+
+In: kernels, buffer sizes, a Target, values for symbolic dimensions. Out: microseconds, good for
+ranking programs against each other. Measures nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from luminal.ir.expr import Expr, Var
+from luminal.ir.term import REDUCTIONS, Term, postorder
+from luminal.ir.target import Target
+
+__all__ = ["Machine", "WEIGHTS", "kernel_us", "value_of"]
+
+WEIGHTS = {
+    "log2": 12.0, "exp2": 12.0, "sin": 16.0, "sqrt": 6.0, "recip": 5.0, "add": 1.0, "mul": 1.0,
+    "mod": 10.0, "lt": 1.0, "max": 1.0, "and": 0.5, "or": 0.5, "not": 0.5, "select": 0.5,
+    "cast": 0.5, "cond": 0.5, "index": 0.5, "load": 0.0, "const": 0.0, "sum": 1.0, "rmax": 1.0,
+    "rsum": 2.0, "wsum": 5.0,
+}  # fmt: skip
+"""Flops of one application of each operation."""
+_OPERAND_TILE = 32
+_ROW_TILE = 256
+_SMALL_LOOP = 64
+_TYPICAL = 512
+_LARGEST_TERM = 400
+NEVER = 1e15
+
+
+def value_of(e: Expr, hints: Mapping[str, int]) -> int:
+    """A size under the hints; symbols without one get a typical value in their range."""
+    env = dict(hints)
+    for v in e.variables():
+        if v.name not in env:
+            env[v.name] = min(max(v.lo, _TYPICAL), v.hi)
+    return max(0, e.evaluate(env))
+
+
+@dataclass(slots=True)
+class Machine:
+    """The rates of a target and the sizes of axes under the hints."""
+
+    target: Target
+    hints: Mapping[str, int]
+    _extents: dict[Var, int] = field(default_factory=dict)
+
+    def extent(self, axis: Var) -> int:
+        """The size of an axis."""
+        found = self._extents.get(axis)
+        if found is None:
+            found = self._extents[axis] = value_of(axis.extent, self.hints)
+        return found
+
+    def points(self, axes: frozenset[Var] | set[Var]) -> float:
+        """Number of points of a set of axes."""
+        total = 1.0
+        for axis in axes:
+            total *= self.extent(axis)
+        return total
+
+    def time_us(self, flops: float, bytes_: float) -> float:
+        """One launch that does this work."""
+        t = self.target
+        small = bytes_ < t.l2_bytes
+        rate = t.bandwidth_gbs * (4 if small else 1)
+        return t.launch_us + max(flops / (t.gflops * t.cores), bytes_ / rate) / 1e3
+
+
+def kernel_us(
+    machine: Machine, axes: tuple[Var, ...], value: Term, item_bytes: float,
+    buffers: Callable[[str], tuple[float, float]],
+) -> float:  # fmt: skip
+    """The time to store `value` for every point of `axes`; `buffers` gives elements and bytes
+    an element of a buffer."""
+    walk = _Walk(machine, frozenset(axes))
+    walk.visit(value, _Place())
+    if walk.illegal or len(walk.seen) > _LARGEST_TERM:
+        return NEVER
+    bytes_ = machine.points(walk.free) * item_bytes
+    for name, points in walk.loads.items():
+        elements, size = buffers(name)
+        bytes_ += min(elements, points) * size
+    return machine.time_us(walk.flops, bytes_)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a subterm stands: the axes bound around it, and how many output points share one
+    evaluation of it (`tile`; 0 outside of reductions)."""
+
+    bound: frozenset[Var] = frozenset()
+    tile: int = 0
+    online: bool = False
+
+
+class _Walk:
+    """Adds up the work of every distinct subterm."""
+
+    def __init__(self, machine: Machine, free: frozenset[Var]):
+        self.machine, self.free = machine, free
+        self.seen: set[Term] = set()
+        self.flops = 0.0
+        self.loads: dict[str, float] = {}
+        self.illegal = False
+
+    def visit(self, t: Term, place: _Place) -> None:
+        if t in self.seen:
+            return
+        self.seen.add(t)
+        axes = t.free & (self.free | place.bound)
+        if t.op in REDUCTIONS:
+            self._reduction(t, place)
+            return
+        work = WEIGHTS[t.op] * self.machine.points(axes)
+        if work:
+            self.flops += work * self._again(axes, place.tile)
+        if t.op == "load":
+            self.loads[t.buffer] = self.loads.get(t.buffer, 0.0) + self.machine.points(axes)
+            for inner in postorder(t):
+                if inner.op == "load" and inner is not t:
+                    points = self.machine.points(inner.free & (self.free | place.bound))
+                    self.loads[inner.buffer] = self.loads.get(inner.buffer, 0.0) + points
+        for a in t.args:
+            self.visit(a, place)
+
+    def _again(self, axes: frozenset[Var], tile: int) -> float:
+        """How often a value is computed again for output axes that it does not depend on."""
+        if not tile:
+            return 1.0
+        return max(1.0, self.machine.points(self.free - axes) / tile)
+
+    def _reduction(self, t: Term, place: _Place) -> None:
+        own = frozenset(t.axes)
+        inside = frozenset().union(*(a.free for a in t.args)) & (self.free | place.bound | own)
+        depends = not t.free.isdisjoint(place.bound)
+        loops = self.machine.points(own)
+        if depends and not place.online and loops > _SMALL_LOOP:
+            self.illegal = True
+        tile = _ROW_TILE if place.tile else 0
+        again = self._again(t.free & (self.free | place.bound), tile)
+        self.flops += WEIGHTS[t.op] * self.machine.points(inside) * again
+        bound = place.bound | own
+        if t.op == "rsum":
+            x, v = t.args
+            points = self.machine.points(x.free & (self.free | bound))
+            self.flops += 16.0 * points * self._again(x.free, _ROW_TILE)
+            self.visit(x, _Place(bound, _ROW_TILE, online=True))
+            self.visit(v, _Place(bound, _OPERAND_TILE))
+            return
+        for a in t.args:
+            self.visit(a, _Place(bound, _OPERAND_TILE))
