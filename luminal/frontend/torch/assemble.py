@@ -145,6 +145,7 @@ def assemble(
         "empty": torch.empty_strided,
         "exact": exact,
         "math": math,
+        "torch": torch,
     }
     _entry(writer)
     for position, phase in enumerate(split.phases):
@@ -156,6 +157,7 @@ def assemble(
         updated = {o.updates for p in parts.values() for o in p.outputs}
         if node.args[0] not in updated:
             writer.emit(f"{writer.use(node.args[0])}.copy_({writer.use(node.args[1])})")
+        writer.names[node] = writer.names[node.args[0]]
     output = next(n for n in gm.graph.nodes if n.op == "output")
     result = writer.literal(tuple(output.args[0]))
     writer.emit(f"return {result}")

@@ -38,7 +38,7 @@ def backend(
     reason = prepass(gm)
     if reason is not None:
         return _whole(gm, reason, chosen)
-    notes = Notes()
+    notes = Notes(tuple(example_inputs))
     compile_graph = aot_autograd(
         fw_compiler=_compiler("forward", notes, chosen),
         bw_compiler=_compiler("backward", notes, chosen),
@@ -76,7 +76,8 @@ def _compiler(kind: str, notes: Notes, options: Options) -> Compiler:
             notes.training += 1
         if kind != "backward":
             notes.note(gm)
-        notes.inner = build(gm, kind, options)
+        parameters = notes.parameters() if kind == "inference" else {}
+        notes.inner = build(gm, kind, options, parameters)
         return notes.inner
 
     return compile_one

@@ -6,13 +6,15 @@ cannot be translated or compiled runs in eager, with its reason in the report.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import torch
 from torch.fx import GraphModule, Node
 
 from luminal.errors import UnsupportedError
 from luminal.frontend.torch.assemble import assemble
+from luminal.frontend.torch.layout import DTYPES
 from luminal.frontend.torch.nodes import is_scalar_math, name_of, root_of, value_of, view_base
 from luminal.frontend.torch.options import Options
 from luminal.frontend.torch.part import Part
@@ -33,6 +35,8 @@ class _Builder:
     options: Options
     report: Report
     symbols: Symbols
+    statics: dict[Node, torch.Tensor]
+    hints: dict[str, int]
     refused: dict[Node, str] = field(default_factory=dict)
 
     def run(self) -> Callable[[list[object]], tuple[object, ...]]:
@@ -115,13 +119,13 @@ class _Builder:
         readers = _readers(target, found)
         if any(home.get(r, len(found.phases)) > place for r in readers):
             return None
-        return place if _is_dense(a, self.symbols) else None
+        return place if a.is_contiguous() else None  # type: ignore[attr-defined]
 
     def _compile(self, found: Split, parts: dict[int, Part]) -> bool:
         """Compiles all parts; on failure refuses the nodes of that part."""
         for position, part in parts.items():
             try:
-                compile_part(part, self.options, self.report)
+                compile_part(part, self.options, self.report, self.statics, self.hints)
             except Exception as error:  # any failure of the compiler means eager, never a crash
                 if self.options.strict:
                     raise
@@ -165,16 +169,33 @@ def _readers(node: Node, found: Split) -> Sequence[Node]:
     return out
 
 
-def _is_dense(fake: object, symbols: Symbols) -> bool:
-    from torch import Tensor
-
-    return isinstance(fake, Tensor) and fake.is_contiguous()
+def is_dense(tensor: torch.Tensor) -> bool:
+    """True if the elements fill their memory without gaps, in any order of dimensions."""
+    expected = 1
+    pairs = zip(tensor.stride(), tensor.shape, strict=True)
+    for stride, size in sorted(p for p in pairs if p[1] != 1):
+        if stride != expected:
+            return False
+        expected *= size
+    return tensor.numel() > 0
 
 
 def build(
-    gm: GraphModule, kind: str, options: Options
+    gm: GraphModule, kind: str, options: Options, parameters: Mapping[int, torch.Tensor]
 ) -> Callable[[list[object]], tuple[object, ...]]:
-    """The callable of an ATen graph; `kind` is 'inference', 'forward' or 'backward'."""
+    """The callable of an ATen graph; `kind` is 'inference', 'forward' or 'backward'.
+
+    `parameters` are the real tensors of inputs that seldom change, by position.
+    """
     count = sum(n.op == "call_function" for n in gm.graph.nodes)
     report = record(Report(kind, nodes=count))
-    return _Builder(gm, options, report, Symbols(gm.graph)).run()
+    inputs = [n for n in gm.graph.nodes if n.op == "placeholder"]
+    statics = {inputs[i]: t for i, t in parameters.items() if _may_bind(t)}
+    symbols = Symbols(gm.graph)
+    return _Builder(gm, options, report, symbols, statics, symbols.hints()).run()
+
+
+def _may_bind(tensor: torch.Tensor) -> bool:
+    """True for a dense floating-point tensor of some size: worth repacking."""
+    plain = tensor.layout == torch.strided and tensor.device.type == "cpu"
+    return plain and tensor.dtype in DTYPES and tensor.dim() > 1 and is_dense(tensor)

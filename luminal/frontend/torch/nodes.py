@@ -82,12 +82,19 @@ def root_of(node: Node, refused: Set[Node]) -> Node:
 
 
 def is_epilogue_copy(node: Node) -> bool:
-    """True for `copy_` into an input, which AOTAutograd puts at the end of a graph."""
+    """True for `copy_` into an input that only outputs see: it may run last of all."""
     return (
         node.op == "call_function"
         and node.target is _aten.copy_.default
         and isinstance(node.args[0], Node)
         and node.args[0].op == "placeholder"
+        and _only_returned(node)
+    )
+
+
+def _only_returned(node: Node) -> bool:
+    return all(
+        u.op == "output" or (view_base(u) is not None and _only_returned(u)) for u in node.users
     )
 
 

@@ -5,36 +5,148 @@ In: a `Part`. Out: its `run` function over PyTorch tensors, zero-copy. Facts go 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+
 import numpy as np
 import torch
+from torch.fx import Node
 
-from luminal.errors import UnsupportedError
+try:  # TEMPORARY
+    from luminal.compiler import Compiled, compile_graph
+except ImportError:
+    Compiled = compile_graph = None
+from luminal.config import from_environment
 from luminal.frontend.torch.options import Options
 from luminal.frontend.torch.part import Part, Runner
 from luminal.frontend.torch.reports import Report
+from luminal.frontend.torch.weights import Weights
 from luminal.ir.interp import run_graph
 
-__all__ = ["compile_part"]
+__all__ = ["compile_part", "memory_array"]
 
 
-def compile_part(part: Part, options: Options, report: Report) -> None:
-    """Sets `part.run`."""
+def compile_part(
+    part: Part, options: Options, report: Report, statics: Mapping[Node, torch.Tensor],
+    hints: Mapping[str, int],
+) -> None:  # fmt: skip
+    """Sets `part.run`; `statics` are the parameters that may be bound as weights, `hints` typical
+    sizes."""
     if options.executor == "oracle":
         part.run = _oracle(part)
         return
-    raise UnsupportedError("[torch] no native executor yet.")
+    weights = Weights({part.names[n]: t for n, t in statics.items() if n in part.names}, options)
+    config = from_environment().override(**dict(options.config))
+    compiled = compile_graph(part.graph, config, hints=hints, weights=weights.arrays())
+    stats = compiled.stats
+    report.kernels += stats.kernels
+    report.search_s += stats.search_s
+    report.compile_s += stats.compile_s
+    report.cache_hit = stats.cache == "hit"
+    report.arena_bytes += stats.arena_bytes
+    native = _native(part, compiled, weights)
+    part.run = _verified(native, _oracle(part), part, report) if options.verify else native
 
 
-def _oracle(part: Part) -> Runner:
-    names = [part.names[n] for n in part.inputs]
+def _native(part: Part, compiled: Compiled, weights: Weights) -> Runner:
+    plan, executor = compiled.plan, compiled.executor
+    place = {part.names[n]: i for i, n in enumerate(part.inputs)}
+    takes = [place[name] for name in plan.inputs]
+    order = [part.dims.index(v.name) for v in plan.dims]
+    fresh = list(executor.fresh)
+    copies = _copies(part, compiled)
+    watched = [place[name] for name in weights.names]
+    check, rebind = weights.changed, compiled.rebind
+    pointers = compiled.run_pointers
+    plain_dims = order == list(range(len(part.dims)))
 
     def run(
         inputs: tuple[torch.Tensor, ...], outputs: tuple[torch.Tensor, ...], dims: tuple[int, ...]
     ) -> None:
-        arrays = {n: memory_array(t) for n, t in zip(names, inputs, strict=True)}
-        results = run_graph(part.graph, arrays, dict(zip(part.dims, dims, strict=True)))
+        if watched and check([inputs[i] for i in watched]):
+            rebind(weights.arrays())
+        pointers(
+            [inputs[i].data_ptr() for i in takes],
+            [outputs[i].data_ptr() for i in fresh],
+            dims if plain_dims else tuple(dims[i] for i in order),
+        )
+        for copy in copies:
+            copy(inputs, outputs)
+
+    return run
+
+
+Copy = Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], None]
+
+
+def _copies(part: Part, compiled: Compiled) -> list[Copy]:
+    """What is left to do for results that are another result, an input or a constant."""
+    executor, found = compiled.executor, []
+    first = {}
+    for number, spec in enumerate(executor.outputs):
+        if spec.kind == "fresh":
+            if number not in executor.fresh:
+                found.append(_copy_of("output", first[spec.source], number))
+            first.setdefault(spec.source, number)
+        elif spec.kind == "input" and part.outputs[number].updates is None:
+            name = compiled.plan.inputs[spec.source]
+            place = [part.names[n] for n in part.inputs].index(name)
+            found.append(_copy_of("input", place, number))
+        elif spec.kind == "constant":
+            found.append(_constant_copy(compiled, number))
+    return found
+
+
+def _copy_of(kind: str, source: int, number: int) -> Copy:
+    def copy(inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
+        given = inputs if kind == "input" else outputs
+        memory_array(outputs[number])[...] = memory_array(given[source])
+
+    return copy
+
+
+def _constant_copy(compiled: Compiled, number: int) -> Copy:
+    def copy(inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
+        memory_array(outputs[number])[...] = compiled.executor.constant_output(number).reshape(-1)
+
+    return copy
+
+
+def _oracle(part: Part) -> Runner:
+    names = [part.names[n] for n in part.inputs]
+    shapes = {n.name: n.shape for n in part.graph.nodes if n.op == "Input"}
+
+    def run(
+        inputs: tuple[torch.Tensor, ...], outputs: tuple[torch.Tensor, ...], dims: tuple[int, ...]
+    ) -> None:
+        sizes = dict(zip(part.dims, dims, strict=True))
+        arrays = {
+            n: memory_array(t).reshape([e.evaluate(sizes) for e in shapes[n]])
+            for n, t in zip(names, inputs, strict=True)
+        }
+        results = run_graph(part.graph, arrays, sizes)
         for tensor, result in zip(outputs, results, strict=True):
             memory_array(tensor)[...] = result.reshape(-1)
+
+    return run
+
+
+def _verified(native: Runner, oracle: Runner, part: Part, report: Report) -> Runner:
+    """Runs both and notes the largest relative difference."""
+
+    def run(
+        inputs: tuple[torch.Tensor, ...], outputs: tuple[torch.Tensor, ...], dims: tuple[int, ...]
+    ) -> None:
+        kept = {id(t): t.clone() for t in (*inputs, *outputs)}
+        expected = tuple(
+            torch.empty_strided(t.shape, t.stride(), dtype=t.dtype) for t in outputs
+        )
+        oracle(tuple(kept[id(t)] for t in inputs), expected, dims)
+        native(inputs, outputs, dims)
+        for got, want in zip(outputs, expected, strict=True):
+            if got.numel():
+                off = (got.double() - want.double()).abs().nan_to_num().max()
+                error = float(off / want.double().abs().nan_to_num().max().clamp(min=1e-30))
+                report.max_error = max(report.max_error or 0.0, error)
 
     return run
 

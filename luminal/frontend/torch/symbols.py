@@ -64,10 +64,9 @@ def _shape_environment(graph: Graph) -> object | None:
 
 
 def _bound(value: sympy.Basic, default: int) -> int:
-    try:
-        return max(-UNBOUNDED, min(UNBOUNDED, int(value)))
-    except (TypeError, ValueError, OverflowError):
-        return default
+    if not getattr(value, "is_Integer", isinstance(value, int)):
+        return default  # infinite, or symbolic
+    return max(-UNBOUNDED, min(UNBOUNDED, int(value)))
 
 
 class Symbols:
@@ -79,6 +78,16 @@ class Symbols:
         )
         self._vars: dict[sympy.Symbol, Var] = {}
         self.sources = _sources(graph)
+
+    def hints(self) -> dict[str, int]:
+        """The sizes that the graph was traced with, by name."""
+        found = {}
+        for symbol, (node, dim) in self.sources.items():
+            value = node.meta["val"] if dim is None else node.meta["val"].shape[dim]
+            hint = getattr(value.node, "hint", None)
+            if isinstance(hint, int):
+                found[str(symbol)] = hint
+        return found
 
     def known(self, value: object) -> bool:
         """True if every symbol of a value is known when the graph is entered."""

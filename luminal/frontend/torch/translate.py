@@ -15,7 +15,7 @@ from torch.fx import GraphModule, Node
 
 from luminal.errors import LuminalError, UnsupportedError
 from luminal.frontend.tensor import Tensor, cast, scalar, to_graph, update
-from luminal.frontend.torch.aten.table import Call, lookup
+from luminal.frontend.torch.aten import Call, lookup
 from luminal.frontend.torch.layout import DTYPES, input_tensor, memory_order
 from luminal.frontend.torch.nodes import is_scalar_math, tensors_of, value_of, view_base
 from luminal.frontend.torch.part import OutputSpec, Part

@@ -20,14 +20,24 @@ Overlap = frozenset[tuple[int, int, int]]
 
 @dataclass(slots=True)
 class Notes:
-    """What the compilers noted: how often each ran, the last metadata, the boxed callable."""
+    """What the compilers noted: how often each ran, the last metadata, the boxed callable;
+    `example` are the inputs that Dynamo gave."""
 
+    example: tuple[object, ...]
     inference: int = 0
     training: int = 0
     metadata: object | None = None
     inputs: int = -1
     inner: Function | None = None
     mutated: frozenset[int] = field(default_factory=frozenset)
+
+    def parameters(self) -> dict[int, torch.Tensor]:
+        """The real tensors of the inputs that are parameters or buffers, by position."""
+        places = getattr(self.metadata, "static_input_indices", None) or ()
+        if self.inputs != len(self.example):
+            return {}
+        found = {i: self.example[i] for i in places if i not in self.mutated}
+        return {i: t for i, t in found.items() if isinstance(t, torch.Tensor)}
 
     def note(self, gm: GraphModule) -> None:
         """Records the metadata of the graph that AOTAutograd is compiling."""

@@ -1,0 +1,341 @@
+"""Gathers, scatters, sorting and the creation of tensors in ATen.
+
+In: luminal tensors. Out: tensors in the traced dtype and shape. Indices are checked at run time;
+what eager would refuse is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from luminal.errors import UnsupportedError
+from luminal.frontend import functional as F
+from luminal.frontend.tensor import (
+    Tensor,
+    broadcast,
+    broadcast_dims,
+    cast,
+    gather_primitive,
+    iota,
+    scalar,
+    scatter_primitive,
+)
+from luminal.frontend.torch.aten.table import Call, op
+from luminal.frontend.torch.aten.views import start_of
+from luminal.ir.dtype import boolean, i64
+from luminal.ir.expr import Expr, ExprLike, const, prod, to_expr
+from luminal.ir.view import Shape, View, axes_of, slice_
+
+__all__: list[str] = []
+
+
+def _wrapped(index: Tensor, size: Expr) -> Tensor:
+    """A position counted from the end where it is negative, as i64."""
+    index = cast(index, i64)
+    extent = F.size_scalar(size, i64)
+    return F.where(F.lt(index, 0), F.add(index, extent), index)
+
+
+def _positions(call: Call, x: Tensor, indices: Sequence[Tensor | None]) -> tuple[int, list[int]]:
+    """Where the result's index dimensions stand, and the indexed axes of x."""
+    axes = [d for d, i in enumerate(indices) if i is not None]
+    for d in axes:
+        if indices[d].dtype in (boolean,) or not indices[d].dtype.is_int:  # type: ignore[union-attr]
+            raise UnsupportedError("[torch] a mask as an index.")
+    adjacent = axes == list(range(axes[0], axes[0] + len(axes)))
+    return (axes[0] if adjacent else 0), axes
+
+
+def _flat_index(x: Tensor, indices: Sequence[Tensor | None], axes: list[int]) -> Tensor:
+    """The row-major position among the indexed axes, shaped as the broadcast indices."""
+    dims = broadcast_dims("index", *(indices[d].dims for d in axes))  # type: ignore[union-attr]
+    total: Tensor | None = None
+    for d in axes:
+        at = broadcast(_wrapped(indices[d], x.dims[d]), dims)  # type: ignore[arg-type]
+        if total is None:
+            total = at
+            continue
+        total = F.add(F.mul(total, F.size_scalar(x.dims[d], i64)), at)
+    if total is None:
+        raise UnsupportedError("[torch] an index without positions.")
+    return total
+
+
+@op("index.Tensor", "_unsafe_index.Tensor")
+def _index(call: Call, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
+    place, axes = _positions(call, x, indices)
+    if len(axes) == 1:
+        at = _wrapped(indices[axes[0]], x.dims[axes[0]])  # type: ignore[arg-type]
+        return _take(x, at, axes[0])
+    return _index_many(call, x, indices, axes, place)
+
+
+def _take(x: Tensor, at: Tensor, axis: int) -> Tensor:
+    """x with `axis` replaced by the dimensions of `at`, gathered there."""
+    n = at.ndim
+    flat = F.reshape(at, prod(at.dims)) if n != 1 else at
+    out = F.index_select(x, axis, flat)
+    return out if n == 1 else F.reshape(out, *x.dims[:axis], *at.dims, *x.dims[axis + 1 :])
+
+
+def _index_many(
+    call: Call, x: Tensor, indices: Sequence[Tensor | None], axes: list[int], place: int
+) -> Tensor:
+    """Several index tensors: one gather after another, along each indexed axis."""
+    rest = [d for d in range(x.ndim) if d not in axes]
+    front = F.permute(x, *axes, *rest)
+    dims = broadcast_dims("index", *(indices[d].dims for d in axes))  # type: ignore[union-attr]
+    count = prod(dims)
+    out = front
+    for step, d in enumerate(axes):
+        at = F.reshape(broadcast(_wrapped(indices[d], x.dims[d]), dims), count)  # type: ignore[arg-type]
+        out = F.index_select(out, 0, at) if step == 0 else _pointwise_take(out, at)
+    shaped = F.reshape(out, *dims, *(x.dims[d] for d in rest))
+    before = [r for r in range(len(rest)) if rest[r] < axes[0]] if place else []
+    order = (
+        *(len(dims) + r for r in before),
+        *range(len(dims)),
+        *(len(dims) + r for r in range(len(rest)) if r not in before),
+    )
+    return F.permute(shaped, *order)
+
+
+def _pointwise_take(x: Tensor, at: Tensor) -> Tensor:
+    """out[n, ...] = x[n, at[n], ...]."""
+    dims = (x.dims[0], const(1), *x.dims[2:])
+    index = F.reshape(at, x.dims[0], *([1] * (x.ndim - 1)))
+    return F.squeeze(gather_primitive(x, broadcast(index, dims), 1), 1)
+
+
+@op("index_select")
+def _index_select(call: Call, x: Tensor, dim: int, index: Tensor) -> Tensor:
+    if not x.ndim:
+        raise UnsupportedError("[torch] index_select of a 0-d tensor.")
+    index = index if index.ndim else F.reshape(index, 1)
+    return F.index_select(x, dim % x.ndim, index)
+
+
+@op("gather")
+def _gather(call: Call, x: Tensor, dim: int, index: Tensor, sparse_grad: bool = False) -> Tensor:
+    if not x.ndim or not index.ndim:
+        raise UnsupportedError("[torch] gather with a 0-d tensor.")
+    return F.gather(x, dim % x.ndim, index)
+
+
+@op("embedding")
+def _embedding(call: Call, weight: Tensor, index: Tensor, *rest: object) -> Tensor:
+    return _take(weight, index, 0)
+
+
+@op("scatter.src")
+def _scatter(call: Call, x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+    if not x.ndim or not index.ndim:
+        raise UnsupportedError("[torch] scatter with a 0-d tensor.")
+    return F.scatter(x, dim % x.ndim, index, src)
+
+
+@op("scatter.value")
+def _scatter_value(call: Call, x: Tensor, dim: int, index: Tensor, value: float) -> Tensor:
+    if not x.ndim or not index.ndim:
+        raise UnsupportedError("[torch] scatter with a 0-d tensor.")
+    return F.scatter(x, dim % x.ndim, index, broadcast(scalar(value, x.dtype), index.dims))
+
+
+@op("slice_scatter")
+def _slice_scatter(
+    call: Call, x: Tensor, src: Tensor, dim: int = 0, start: ExprLike | None = None,
+    end: ExprLike | None = None, step: int = 1,
+) -> Tensor:  # fmt: skip
+    d = dim % x.ndim
+    first = start_of(start, x.dims[d])
+    taken = src.dims[d]
+    axes = [to_expr(a) for a in axes_of(x.dims)]
+    offset = axes[d] - first
+    valid = [offset, (taken - 1) * step - offset]
+    if step != 1:
+        valid.append(-(offset % step))
+    index = (*axes[:d], offset // step, *axes[d + 1 :])
+    return _overlaid(x, src, View(x.dims, src.dims, index, tuple(valid)))
+
+
+@op("select_scatter")
+def _select_scatter(call: Call, x: Tensor, src: Tensor, dim: int, index: ExprLike) -> Tensor:
+    d, place = dim % x.ndim, to_expr(index)
+    if place.value is not None and place.value < 0:
+        place = x.dims[d] + place
+    axes = [to_expr(a) for a in axes_of(x.dims)]
+    valid = (axes[d] - place, place - axes[d])
+    view = View(x.dims, src.dims, (*axes[:d], *axes[d + 1 :]), valid)
+    return _overlaid(x, src, view)
+
+
+@op("diagonal_scatter")
+def _diagonal_scatter(
+    call: Call, x: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Tensor:
+    a, b = dim1 % x.ndim, dim2 % x.ndim
+    axes = [to_expr(e) for e in axes_of(x.dims)]
+    gap = axes[b] - axes[a] - offset
+    rest = [e for d, e in enumerate(axes) if d not in (a, b)]
+    along = axes[a] if offset >= 0 else axes[b]
+    return _overlaid(x, src, View(x.dims, src.dims, (*rest, along), (gap, -gap)))
+
+
+def _overlaid(x: Tensor, src: Tensor, view: View) -> Tensor:
+    """src where the view is valid, else x."""
+    truth = broadcast(scalar(True, boolean), src.dims)
+    inside = truth.through(View(view.shape, view.source, view.index, view.valid, False))
+    return F.where(inside, cast(src, x.dtype).through(view), x)
+
+
+@op("index_put", "_unsafe_index_put")
+def _index_put(
+    call: Call, x: Tensor, indices: Sequence[Tensor | None], values: Tensor,
+    accumulate: bool = False,
+) -> Tensor:  # fmt: skip
+    axes = [d for d, i in enumerate(indices) if i is not None]
+    if accumulate:
+        raise UnsupportedError("[torch] index_put that accumulates.")
+    if len(axes) == 1 and indices[axes[0]].dtype == boolean:  # type: ignore[union-attr]
+        return _masked_put(x, indices[axes[0]], values, axes[0])  # type: ignore[arg-type]
+    if len(axes) != 1:
+        return _put_many(call, x, indices, values, axes)
+    d = axes[0]
+    at = _wrapped(indices[d], x.dims[d])  # type: ignore[arg-type]
+    if at.ndim > 1:
+        raise UnsupportedError("[torch] index_put with an index of several dimensions.")
+    at = at if at.ndim else F.reshape(at, 1)
+    dims = (*x.dims[:d], at.dims[0], *x.dims[d + 1 :])
+    shaped = values
+    if indices[d].ndim == 0 and values.ndim:  # type: ignore[union-attr]
+        full: Shape = (*x.dims[:d], *x.dims[d + 1 :])
+        shaped = F.unsqueeze(broadcast(values, full), d)
+    index = broadcast(F.reshape(at, at.dims[0], *([1] * (x.ndim - 1 - d))), dims)
+    return scatter_primitive(x, index, broadcast(cast(shaped, x.dtype), dims), d)
+
+
+def _masked_put(x: Tensor, mask: Tensor, values: Tensor, axis: int) -> Tensor:
+    if axis != 0 or prod(values.dims).value != 1:
+        raise UnsupportedError("[torch] index_put with a mask and many values.")
+    shaped = F.reshape(mask, *mask.dims, *([1] * (x.ndim - mask.ndim)))
+    value = broadcast(F.reshape(cast(values, x.dtype), *([1] * x.ndim)), x.dims)
+    return F.where(broadcast(shaped, x.dims), value, x)
+
+
+def _put_many(
+    call: Call, x: Tensor, indices: Sequence[Tensor | None], values: Tensor, axes: list[int]
+) -> Tensor:
+    """Several index tensors over leading axes: a scatter into the flattened axes."""
+    if any(indices[d].dtype == boolean for d in axes):  # type: ignore[union-attr]
+        raise UnsupportedError("[torch] index_put with several masks.")
+    if axes != list(range(len(axes))):
+        raise UnsupportedError("[torch] index_put whose indices do not lead.")
+    _check_ranges(x, axes)
+    at = _flat_index(x, indices, axes)
+    count, rest = prod(at.dims), x.dims[len(axes) :]
+    flat = F.reshape(x, prod(x.dims[: len(axes)]), *rest)
+    dims = (count, *rest)
+    src = F.reshape(broadcast(cast(values, x.dtype), (*at.dims, *rest)), *dims)
+    index = broadcast(F.reshape(at, count, *([1] * len(rest))), dims)
+    return F.reshape(scatter_primitive(flat, index, src, 0), *x.dims)
+
+
+def _check_ranges(x: Tensor, axes: list[int]) -> None:
+    if any(x.dims[d].value is None for d in axes):
+        raise UnsupportedError("[torch] index_put over symbolic axes.")
+
+
+@op("topk")
+def _topk(
+    call: Call, x: Tensor, k: int, dim: int = -1, largest: bool = True, ordered: bool = True
+) -> tuple[Tensor, Tensor]:
+    return F.topk(x, k, dim, largest)
+
+
+@op("sort")
+def _sort(
+    call: Call, x: Tensor, dim: int = -1, descending: bool = False
+) -> tuple[Tensor, Tensor]:
+    return F.sort(x, dim, descending)
+
+
+@op("sort.stable")
+def _sort_stable(
+    call: Call, x: Tensor, *, stable: bool | None = None, dim: int = -1, descending: bool = False
+) -> tuple[Tensor, Tensor]:
+    return F.sort(x, dim, descending)
+
+
+@op("full", "full_like", "new_full")
+def _full(call: Call, first: object, *rest: object, **kwargs: object) -> Tensor:
+    value = rest[-1] if "new" in str(call.node.target) else rest[0]
+    return call.ready(_number(value))
+
+
+def _number(value: object) -> object:
+    if isinstance(value, Expr):
+        raise UnsupportedError("[torch] a tensor filled with a size.")
+    return value
+
+
+@op("scalar_tensor")
+def _scalar_tensor(call: Call, value: object, **kwargs: object) -> Tensor:
+    if isinstance(value, Expr):
+        return cast(F.size_scalar(value, i64), call.dtype)
+    return call.ready(value)
+
+
+@op("zeros", "zeros_like", "new_zeros", "empty.memory_format", "empty_like", "new_empty",
+    "empty_permuted", "empty_strided", "new_empty_strided")  # fmt: skip
+def _zeros(call: Call, *args: object, **kwargs: object) -> Tensor:
+    return call.ready(False if call.dtype == boolean else 0)
+
+
+@op("ones", "ones_like", "new_ones")
+def _ones(call: Call, *args: object, **kwargs: object) -> Tensor:
+    return call.ready(True if call.dtype == boolean else 1)
+
+
+@op("arange.start_step", "arange.start", "arange")
+def _arange(call: Call, *args: object, **kwargs: object) -> Tensor:
+    start, step = (0, 1) if len(args) == 1 else (args[0], args[2] if len(args) > 2 else 1)
+    return _steps(call, start, step)
+
+
+def _steps(call: Call, start: object, step: object) -> Tensor:
+    extent = call.dims[0]
+    if call.dtype.is_float:
+        if isinstance(start, Expr) or isinstance(step, Expr):
+            raise UnsupportedError("[torch] a float range over a size.")
+        place = cast(iota(extent), call.dtype)
+        return F.add(F.mul(place, step), start) if (start, step) != (0, 1) else place
+    place = iota(extent)
+    if step != 1:
+        place = F.mul(place, step)
+    if isinstance(start, Expr):
+        place = F.add(place, F.size_scalar(start, i64))
+    elif start:
+        place = F.add(place, start)
+    return cast(place, call.dtype)
+
+
+@op("prims::iota.default")
+def _iota(call: Call, length: object, *, start: object = 0, step: object = 1, **_: object) -> Tensor:
+    return _steps(call, start, step)
+
+
+@op("eye", "eye.m")
+def _eye(call: Call, *args: object, **kwargs: object) -> Tensor:
+    rows, columns = call.dims
+    i = F.reshape(iota(rows), rows, 1)
+    return cast(F.eq(i, F.reshape(iota(columns), 1, columns)), call.dtype)
+
+
+@op("slice_copy.Tensor")
+def _slice_copy(
+    call: Call, x: Tensor, dim: int = 0, start: ExprLike | None = None,
+    end: ExprLike | None = None, step: int = 1,
+) -> Tensor:  # fmt: skip
+    d = dim % x.ndim
+    return x.through(slice_(x.dims, d, start_of(start, x.dims[d]), call.dims[d], step))
+
