@@ -248,13 +248,19 @@ class Evaluator:
         plain = Tile({}, {}, (), lane, None, self.lane_vars[lane] if lane else 1)
         return self.arith.convert(self.value(atom.term, plain, (), mask), i64)
 
+    def checked(self, atom: Data, mask: Operand | None) -> Operand:
+        """Whether the value of a data atom is in range; an error is reported where it is not."""
+        inside = self.data_inside(atom, mask)
+        bad = self.arith.negate(inside)
+        self.emit.fail(bad if mask is None else self.arith.both(bad, mask))
+        return inside
+
     def _data(self, atom: Data, mask: Operand | None) -> Operand:
         """The checked and clamped value of a data atom over loop variables."""
         value = self._data_raw(atom, mask)
         if atom.extent is None:
             return value
-        bad = self.arith.negate(self.data_inside(atom, mask))
-        self.emit.fail(bad if mask is None else self.arith.both(bad, mask))
+        self.checked(atom, mask)
         last = self.arith.add(self.integers.operand(atom.extent), Literal(-1, i64))
         return self.arith.apply("max", self.arith.apply("min", value, last), Literal(0, i64))
 

@@ -263,7 +263,7 @@ class Walker:
             for atom in data_atoms(self.eval.expression(e, tile, u)):
                 if atom.extent is None:
                     continue
-                inside = self.eval.data_inside(atom, self.eval.lane_mask(tile, u))
+                inside = self.eval.checked(atom, self.eval.lane_mask(tile, u))
                 found = inside if found is None else self.eval.arith.both(found, inside)
         return found
 
