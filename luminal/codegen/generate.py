@@ -6,6 +6,7 @@ In: a Plan with schedules, a Target. Out: a Program. Schedules that cannot be lo
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -20,6 +21,8 @@ from luminal.ir.target import Target
 
 __all__ = ["generate", "lower_canonical"]
 
+PLACEHOLDER = "luminal.kernel"
+
 
 def generate(plan: Plan, target: Target) -> Program:
     """Source of every distinct kernel of a plan, and which kernel runs which."""
@@ -33,8 +36,7 @@ def generate(plan: Plan, target: Target) -> Program:
         key = (form.kernel, tuple(own.values()))
         if key not in known:
             known[key] = len(codes)
-            function = lower(form.kernel, target, own, f"kernel{len(codes)}")
-            codes.append(_code(function, target))
+            codes.append(_code(lower(form.kernel, target, own, PLACEHOLDER), target))
         calls.append(known[key])
     return Program(plan, target, tuple(codes), tuple(calls))
 
@@ -46,7 +48,10 @@ def lower_canonical(kernel: Kernel, target: Target, buffers: Mapping[str, Buffer
 
 
 def _code(function: Function, target: Target) -> KernelCode:
-    return KernelCode(function.name, print_function(function, target), function.scratch_bytes)
+    """Named by what it contains: equal kernels of different plans have equal text."""
+    text = print_function(function, target)
+    name = f"k{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    return KernelCode(name, text.replace(PLACEHOLDER, name), function.scratch_bytes)
 
 
 def canonical_buffers(
