@@ -172,23 +172,35 @@ class _Printer:
         return None if mask is None else self._operand(mask)
 
     def _load(self, statement: Load) -> None:
-        even = statement.dtype.bits == 4 and self._is_even(statement.offset)
+        half = self._half(statement.offset) if statement.dtype.bits == 4 else None
         operand = llvm_memory.load(
-            self.emitter, statement, self._pointer(statement.base),
-            self._operand(statement.offset), self._mask(statement.mask), even,
-        )  # fmt: skip
+            self.emitter,
+            statement,
+            self._pointer(statement.base),
+            self._operand(statement.offset),
+            self._mask(statement.mask),
+            half,
+        )
         self.texts[statement.result.name] = operand
 
-    def _is_even(self, operand: Operand) -> bool:
-        """Whether an integer is seen to be even."""
+    def _half(self, operand: Operand) -> str | None:
+        """Half of an integer that is seen to be even, computed anew; else None."""
         if isinstance(operand, Literal):
-            return int(operand.value) % 2 == 0
+            return str(int(operand.value) // 2) if int(operand.value) % 2 == 0 else None
         let = self.lets.get(operand.name)
-        if let is None or operand.lanes > 1:
-            return False
+        if let is None or operand.lanes > 1 or let.op not in ("add", "sub", "mul"):
+            return None
+        first, second = let.args
         if let.op == "mul":
-            return any(self._is_even(a) for a in let.args)
-        return let.op in ("add", "sub") and all(self._is_even(a) for a in let.args)
+            even, other = self._half(first), second
+            if even is None:
+                even, other = self._half(second), first
+            if even is None:
+                return None
+            return self.emitter.let(f"mul i64 {even}, {self._operand(other)}")
+        a = self._half(first)
+        b = None if a is None else self._half(second)
+        return None if b is None else self.emitter.let(f"{let.op} i64 {a}, {b}")
 
     def _store(self, statement: Store) -> None:
         llvm_memory.store(

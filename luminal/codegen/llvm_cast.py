@@ -6,8 +6,18 @@ that ir/interp.py gives Cast. f16 and bf16 operands are their bits as i16.
 
 from __future__ import annotations
 
+import math
+
 from luminal.codegen.llvm_math import Lanes
-from luminal.codegen.llvm_types import BITS, ELEMENT, Emitter, is_float, suffix, vector
+from luminal.codegen.llvm_types import (
+    BITS,
+    ELEMENT,
+    Emitter,
+    is_float,
+    splat_text,
+    suffix,
+    vector,
+)
 
 __all__ = ["HALVES", "convert", "decode"]
 
@@ -54,6 +64,11 @@ def _plain(emitter: Emitter, value: str, source: str, target: str, lanes: int) -
     return f"{name} {old} {value} to {new}"
 
 
+def _has_half(emitter: Emitter) -> bool:
+    """Whether the target converts f16 in hardware."""
+    return not emitter.x86 or "f16c" in emitter.flags
+
+
 def _from_half(emitter: Emitter, value: str, source: str, lanes: int) -> str:
     """f32 from the bits of a half."""
     old, words = vector("i16", lanes), vector("i32", lanes)
@@ -62,7 +77,7 @@ def _from_half(emitter: Emitter, value: str, source: str, lanes: int) -> str:
         wide = emitter.let(f"zext {old} {value} to {words}")
         v = Lanes(emitter, "float", lanes)
         return v.from_bits(v.iop("shl", wide, v.iconst(16)))
-    if not emitter.x86 or "f16c" in emitter.flags:
+    if _has_half(emitter):
         half = emitter.let(f"bitcast {old} {value} to {vector('half', lanes)}")
         return emitter.let(f"fpext {vector('half', lanes)} {half} to {single}")
     wide = emitter.let(f"zext {old} {value} to {words}")
@@ -109,7 +124,7 @@ def _to_bf16(emitter: Emitter, value: str, lanes: int) -> str:
 def _to_f16(emitter: Emitter, value: str, lanes: int) -> str:
     """f16 bits of f32, to nearest even; NaN stays NaN."""
     single, half = vector("float", lanes), vector("half", lanes)
-    if not emitter.x86 or "f16c" in emitter.flags:
+    if _has_half(emitter):
         short = emitter.let(f"fptrunc {single} {value} to {half}")
         return emitter.let(f"bitcast {half} {short} to {vector('i16', lanes)}")
     v = Lanes(emitter, "float", lanes)
@@ -156,15 +171,16 @@ def decode(emitter: Emitter, raw: str, storage: str, lanes: int) -> str:
         return raw
     bytes_, words = vector("i8", lanes), vector("i32", lanes)
     if storage == "i4":
-        v = Lanes(emitter, "float", lanes)
-        flipped = emitter.let(f"xor {bytes_} {raw}, {_bytes(8, lanes)}")
-        return emitter.let(f"sub {bytes_} {flipped}, {_bytes(8, lanes)}")
+        eight = splat_text("8", "i8", lanes)
+        flipped = emitter.let(f"xor {bytes_} {raw}, {eight}")
+        return emitter.let(f"sub {bytes_} {flipped}, {eight}")
     if storage == "f8e5m2":
         short = vector("i16", lanes)
         wide = emitter.let(f"zext {bytes_} {raw} to {short}")
-        eight = "8" if lanes == 1 else "splat (i16 8)"
-        shifted = emitter.let(f"shl {short} {wide}, {eight}")
+        shifted = emitter.let(f"shl {short} {wide}, {splat_text('8', 'i16', lanes)}")
         return _from_half(emitter, shifted, "f16", lanes)
+    if storage == "f8e4m3" and _has_half(emitter):
+        return _decode_e4m3(emitter, raw, lanes)
     wide = emitter.let(f"zext {bytes_} {raw} to {words}")
     if storage == "f8e4m3":
         return _small_float(emitter, wide, lanes, width=8, mantissa=3, ieee=False)
@@ -181,8 +197,17 @@ def decode(emitter: Emitter, raw: str, storage: str, lanes: int) -> str:
     )
 
 
-def _bytes(value: int, lanes: int) -> str:
-    return str(value) if lanes == 1 else f"splat (i8 {value})"
+def _decode_e4m3(emitter: Emitter, raw: str, lanes: int) -> str:
+    """As the f16 with the same exponent field, which is 2**8 too small; 480 stands for NaN."""
+    short = vector("i16", lanes)
+    wide = emitter.let(f"zext {vector('i8', lanes)} {raw} to {short}")
+    moved = emitter.let(f"shl {short} {wide}, {splat_text('8', 'i16', lanes)}")
+    moved = emitter.let(f"ashr {short} {moved}, {splat_text('1', 'i16', lanes)}")
+    moved = emitter.let(f"and {short} {moved}, {splat_text('-16512', 'i16', lanes)}")
+    v = Lanes(emitter, "float", lanes)
+    value = v.op("fmul", _from_half(emitter, moved, "f16", lanes), v.const(256.0))
+    size = emitter.let(emitter.intrinsic("fabs", "float", lanes, value))
+    return v.select(v.compare("oeq", size, v.const(480.0)), v.const(math.nan), value)
 
 
 def _decode_f4(v: Lanes, nibble: str) -> str:

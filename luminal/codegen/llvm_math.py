@@ -122,8 +122,16 @@ class Lanes:
 
 
 def maximum(emitter: Emitter, name: str, element: str, lanes: int, a: str, b: str) -> str:
-    """rhs of the larger ("maximum") or smaller ("minimum") of two floats; NaN wins."""
-    return emitter.intrinsic(name, element, lanes, a, b, flags="nsz ")
+    """rhs of the larger ("maximum") or smaller ("minimum") of two floats; NaN wins.
+
+    x86 returns b if either is NaN, so only a NaN in `a` needs care; AVX-512 merges that in.
+    """
+    if "avx512f" not in emitter.flags or "%" not in a or "%" not in b:
+        return emitter.intrinsic(name, element, lanes, a, b, flags="nsz ")
+    v = Lanes(emitter, element, lanes)
+    mask = vector("i1", lanes)
+    larger = v.select(v.compare("ogt" if name == "maximum" else "olt", a, b), a, b)
+    return f"select {mask} {v.compare('ord', a, a)}, {v.type} {larger}, {v.type} {a}"
 
 
 def exp2(emitter: Emitter, element: str, lanes: int, x: str) -> str:

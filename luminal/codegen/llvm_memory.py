@@ -27,12 +27,12 @@ _DECODED = {"f8e4m3": "f32", "f8e5m2": "f32", "e8m0": "f32", "f4e2m1": "f32", "u
 
 
 def load(
-    emitter: Emitter, statement: Load, pointer: str, offset: str, mask: str | None, even: bool
+    emitter: Emitter, statement: Load, pointer: str, offset: str, mask: str | None, half: str | None
 ) -> str:
-    """The operand loaded; `even` tells that a 4-bit offset is known to be even."""
+    """The operand loaded; `half` is half of a 4-bit format's offset, if that is known even."""
     dtype, lanes = statement.dtype, statement.result.lanes
     if dtype.bits == 4:
-        raw = _nibbles(emitter, statement, pointer, offset, mask, even)
+        raw = _nibbles(emitter, statement, pointer, offset, mask, half)
     elif statement.offset.lanes > 1:
         raw = _gather(emitter, statement, pointer, offset, mask)
     else:
@@ -129,41 +129,49 @@ def _gather(emitter: Emitter, statement: Load, pointer: str, offset: str, mask: 
 
 
 def _nibbles(
-    emitter: Emitter, statement: Load, pointer: str, offset: str, mask: str | None, even: bool
+    emitter: Emitter, statement: Load, pointer: str, offset: str, mask: str | None, half: str | None
 ) -> str:
     """4-bit elements as i8 lanes, upper bits 0."""
     lanes = statement.result.lanes
-    if lanes == 1 or lanes % 2 or statement.offset.lanes > 1 or (mask is not None and not even):
+    if lanes == 1 or lanes % 2 or statement.offset.lanes > 1 or (mask is not None and half is None):
         return _nibble_by_nibble(emitter, statement, pointer, offset, mask)
-    half, kind = lanes // 2, vector("i8", lanes // 2)
-    first = emitter.let(f"lshr i64 {offset}, 1")
-    address = _address(emitter, "i8", pointer, first)
-    four, low_bits = splat_text("4", "i8", half), splat_text("15", "i8", half)
-    if even:
-        pairs = None if mask is None else _pair_mask(emitter, lanes, mask)
-        low = _load_bytes(emitter, "i8", half, address, pairs, statement.align)
-        high = emitter.let(f"lshr {kind} {low}, {four}")
-        low = emitter.let(f"and {kind} {low}, {low_bits}")
+    pairs, bytes_ = vector("i16", lanes // 2), vector("i8", lanes // 2)
+    four = splat_text("4", "i16", lanes // 2)
+    if half is not None:
+        on = None if mask is None else _pair_mask(emitter, lanes, mask)
+        address = _address(emitter, "i8", pointer, half)
+        low = _load_bytes(emitter, "i8", lanes // 2, address, on, statement.align)
+        low = emitter.let(f"zext {bytes_} {low} to {pairs}")
+        high = emitter.let(f"shl {pairs} {low}, {four}")
     else:
-        up = emitter.let(f"add i64 {offset}, 1")
-        second = _address(emitter, "i8", pointer, emitter.let(f"lshr i64 {up}, 1"))
-        odd = emitter.let(f"and i8 {emitter.let(f'trunc i64 {offset} to i8')}, 1")
-        count = emitter.splat("i8", half, emitter.let(f"shl i8 {odd}, 2"))
-        low = _load_bytes(emitter, "i8", half, address, None, 1)
-        high = _load_bytes(emitter, "i8", half, second, None, 1)
-        low = emitter.let(f"lshr {kind} {low}, {count}")
-        high = emitter.let(f"lshr {kind} {high}, {emitter.let(f'sub {kind} {four}, {count}')}")
-        low = emitter.let(f"and {kind} {low}, {low_bits}")
-        high = emitter.let(f"and {kind} {high}, {low_bits}")
-    if half == 1:
-        return emitter.concat("i8", [(low, 1), (high, 1)])
-    order = tuple(i // 2 + half * (i % 2) for i in range(lanes))
-    out = emitter.let(emitter.shuffle("i8", half, low, high, order))
+        low, high = _odd_nibbles(emitter, lanes // 2, pointer, offset)
+    both = emitter.let(f"or {pairs} {low}, {high}")
+    both = emitter.let(f"and {pairs} {both}, {splat_text('3855', 'i16', lanes // 2)}")
+    kind = vector("i8", lanes)
+    out = emitter.let(f"bitcast {pairs} {both} to {kind}")
     if mask is None:
         return out
-    kind = vector("i8", lanes)
-    flags = vector("i1", lanes)
-    return emitter.let(f"select {flags} {mask}, {kind} {out}, {kind} zeroinitializer")
+    return emitter.let(f"select {vector('i1', lanes)} {mask}, {kind} {out}, {kind} zeroinitializer")
+
+
+def _odd_nibbles(emitter: Emitter, half: int, pointer: str, offset: str) -> tuple[str, str]:
+    """i16 lanes with each even and (moved up a byte) each odd nibble from an offset of unknown
+    parity: the bytes from floor(offset / 2) and from ceil(offset / 2), no byte beyond the last."""
+    pairs, bytes_ = vector("i16", half), vector("i8", half)
+    odd = emitter.let(f"and i64 {offset}, 1")
+    first = _address(emitter, "i8", pointer, emitter.let(f"lshr i64 {offset}, 1"))
+    second = _address(emitter, "i8", first, odd)
+    shift = emitter.let(f"shl i16 {emitter.let(f'trunc i64 {odd} to i16')}, 2")
+    count = emitter.splat("i16", half, shift)
+    up = emitter.let(f"add {pairs} {count}, {splat_text('4', 'i16', half)}")
+    low = _load_bytes(emitter, "i8", half, first, None, 1)
+    high = _load_bytes(emitter, "i8", half, second, None, 1)
+    low = emitter.let(f"zext {bytes_} {low} to {pairs}")
+    high = emitter.let(f"zext {bytes_} {high} to {pairs}")
+    low = emitter.let(f"lshr {pairs} {low}, {count}")
+    low = emitter.let(f"and {pairs} {low}, {splat_text('15', 'i16', half)}")
+    high = emitter.let(f"shl {pairs} {high}, {up}")
+    return low, emitter.let(f"and {pairs} {high}, {splat_text('3840', 'i16', half)}")
 
 
 def _pair_mask(emitter: Emitter, lanes: int, mask: str) -> str:
