@@ -516,15 +516,23 @@ def _coarse(rest: Expr, divisor: int) -> tuple[int, Expr, Expr] | None:
     return None
 
 
-def _shared_factor(rest: Expr, den: Expr) -> tuple[int, Expr, Expr, Expr] | None:
+def _shared_factor(rest: Expr, den: Expr) -> tuple[Expr, Expr, Expr, Expr] | None:
     """rest == g*a + s and den == g*d with g > 1 and 0 <= s < g, for a symbolic divisor."""
+    if len(den.terms) == 1 and den.terms[0][0]:
+        symbols, size = den.terms[0]
+        inside = [c for m, c in rest.terms if _remove(m, symbols) is not None]
+        common = gcd(size, *inside)
+        unit = Expr(((symbols, common),))
+        a, s = _split(rest, unit) if inside else (ZERO, rest)
+        if a.terms and _within(s, unit):
+            return unit, a, const(size // common), s
     g = gcd(*(c for _, c in den.terms))
     if den.value is not None or g == 1:
         return None
     a, s = _split(rest, const(g))
     if not _within(s, const(g)):
         return None
-    return g, a, Expr(tuple((m, c // g) for m, c in den.terms)), s
+    return const(g), a, Expr(tuple((m, c // g) for m, c in den.terms)), s
 
 
 def floor_div(num: ExprLike, den: ExprLike) -> Expr:

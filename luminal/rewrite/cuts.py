@@ -45,8 +45,9 @@ class _Facts:
     multiple: int = 1
     reduces: bool = False
     heavy: bool = False
-    bent: bool = False
-    """A contraction, then an Exp2 and another reduction of it: may become one pass."""
+    """A contraction is computed in place for it."""
+    over: bool = False
+    """It reads a soft node that a contraction is computed for."""
 
 
 def is_leaf(node: Node) -> bool:
@@ -157,13 +158,12 @@ class _Chooser:
 
     def _settle(self, n: int, facts: _Facts) -> None:
         """Stored, soft or shared, for a node that several places read."""
-        if facts.heavy:
-            if facts.bent or self._reaches_maximum(n) or self._is_summed_power(n):
-                self.cuts.soft.add(n)
-            else:
-                self._store(n)
-        elif facts.reduces or facts.flops > CHEAP:
+        if facts.heavy and not (self._reaches_maximum(n) or self._is_summed_power(n)):
+            self._store(n)
+        elif facts.heavy or facts.reduces or facts.flops > CHEAP:
             self.cuts.soft.add(n)
+            over = facts.heavy or facts.over
+            self.facts[n] = _Facts(flops=facts.flops, reduces=facts.reduces, over=over)
         else:
             self.cuts.shared.add(n)
 
@@ -189,7 +189,8 @@ class _Chooser:
             return
         for m in self._operands(node):
             facts = self.facts[m]
-            if facts.heavy and m not in self.cuts.stored and not self._may_stay(node, m, facts):
+            held = m in self.cuts.stored or not (facts.heavy or facts.over)
+            if not held and not self._may_stay(node, m, facts):
                 self._store(m)
 
     def _operands(self, node: Node) -> list[int]:
@@ -207,10 +208,8 @@ class _Chooser:
         if inner.dtype.kind == "b":
             return True
         if node.op == "MaxReduce":
-            return self.candidate[m]
-        while inner.op == "Cast":
-            inner = self.nodes[inner.inputs[0].node]
-        return facts.bent or inner.op == "Exp2"
+            return facts.over
+        return self._has_power(m) if facts.over else self._is_power(m)
 
     def _merge(self, n: int, node: Node) -> _Facts:
         """The facts of a node from those of its inputs."""
@@ -226,14 +225,12 @@ class _Chooser:
                 out.multiple + f.multiple if shared and not edge.view.is_identity
                 else max(out.multiple, f.multiple)
             )  # fmt: skip
-            out.cone |= f.cone if edge.node not in self.cuts.soft else 0
+            out.cone |= f.cone
             out.flops += f.flops
             out.reduces |= f.reduces
             out.heavy |= f.heavy
-            out.bent |= f.bent
+            out.over |= f.over
         out.heavy |= self._contracts(node)
-        if _reduces(node, self.nodes) and not self._contracts(node) and out.heavy:
-            out.bent |= self._has_power(n)
         return out
 
     def _has_power(self, n: int) -> bool:
@@ -300,12 +297,14 @@ class _Chooser:
 
     def _is_summed_power(self, n: int) -> bool:
         """An Exp2 whose sum is taken as it is."""
+        summed = any(self.nodes[u].op == "SumReduce" for u, _ in self.users[n])
+        return summed and self._is_power(n)
+
+    def _is_power(self, n: int) -> bool:
         inner = self.nodes[n]
         while inner.op == "Cast":
             inner = self.nodes[inner.inputs[0].node]
-        return inner.op == "Exp2" and any(
-            self.nodes[u].op == "SumReduce" for u, _ in self.users[n]
-        )
+        return inner.op == "Exp2"
 
 
 def choose_cuts(prepared: Prepared) -> Cuts:

@@ -7,6 +7,7 @@ buffer of its own. Computes no terms.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from luminal.ir.dtype import boolean
@@ -50,25 +51,38 @@ def prepare(graph: Graph) -> Prepared:
     """The prepared form of a graph."""
     out = Prepared()
     number: dict[int, int] = {}
-    live = _live(graph)
+    live = _live(graph.nodes, [o.edge.node for o in graph.outputs])
     for old, node in enumerate(graph.nodes):
         if old not in live and node.op != "Input":
             continue
         inputs = tuple(Edge(number[e.node], e.view) for e in node.inputs)
         number[old] = _rewrite_node(out, replace(node, inputs=inputs))
     _outputs(graph, out, number)
-    return out
+    return _without_dead(out)
 
 
-def _live(graph: Graph) -> set[int]:
+def _live(nodes: Sequence[Node], roots: list[int]) -> set[int]:
     live: set[int] = set()
-    stack = [o.edge.node for o in graph.outputs]
+    stack = list(roots)
     while stack:
         n = stack.pop()
         if n not in live:
             live.add(n)
-            stack += [e.node for e in graph.nodes[n].inputs]
+            stack += [e.node for e in nodes[n].inputs]
     return live
+
+
+def _without_dead(prepared: Prepared) -> Prepared:
+    """Without the nodes that no output needs any more (inputs stay)."""
+    live = _live(prepared.nodes, [o.node for o in prepared.outputs])
+    out = Prepared()
+    number: dict[int, int] = {}
+    for old, node in enumerate(prepared.nodes):
+        if old in live or node.op == "Input":
+            inputs = tuple(Edge(number[e.node], e.view) for e in node.inputs)
+            number[old] = out.add(replace(node, inputs=inputs), share=False)
+    out.outputs = [replace(o, node=number[o.node]) for o in prepared.outputs]
+    return out
 
 
 def _outputs(graph: Graph, out: Prepared, number: dict[int, int]) -> None:

@@ -26,6 +26,8 @@ _OPERAND_TILE = 32
 _ROW_TILE = 256
 _SMALL_LOOP = 64
 _TYPICAL = 512
+_OVERLAP = 0.3
+"""The part of the smaller of compute and memory time that the larger does not hide."""
 _LARGEST_TERM = 400
 NEVER = 1e15
 
@@ -66,7 +68,8 @@ class Machine:
         t = self.target
         small = bytes_ < t.l2_bytes
         rate = t.bandwidth_gbs * (4 if small else 1)
-        return t.launch_us + max(flops / (t.gflops * t.cores), bytes_ / rate) / 1e3
+        compute, memory = flops / (t.gflops * t.cores), bytes_ / rate
+        return t.launch_us + (max(compute, memory) + _OVERLAP * min(compute, memory)) / 1e3
 
 
 def kernel_us(
@@ -88,11 +91,11 @@ def kernel_us(
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a subterm stands: the axes bound around it, and how many output points share one
-    evaluation of it (`tile`; 0 outside of reductions)."""
+    """Where a subterm stands: the axes bound around it, and per enclosing reduction the axes of
+    its result with the number of result points that share one evaluation."""
 
     bound: frozenset[Var] = frozenset()
-    tile: int = 0
+    shared: tuple[tuple[frozenset[Var], int], ...] = ()
     online: bool = False
 
 
@@ -107,48 +110,51 @@ class _Walk:
         self.illegal = False
 
     def visit(self, t: Term, place: _Place) -> None:
+        """Adds the work of a subterm, once."""
         if t in self.seen:
             return
         self.seen.add(t)
-        axes = t.free & (self.free | place.bound)
         if t.op in REDUCTIONS:
             self._reduction(t, place)
             return
-        work = WEIGHTS[t.op] * self.machine.points(axes)
-        if work:
-            self.flops += work * self._again(axes, place.tile)
+        axes = t.free & (self.free | place.bound)
+        if WEIGHTS[t.op]:
+            self.flops += WEIGHTS[t.op] * self.machine.points(axes) * self._again(axes, place)
         if t.op == "load":
-            self.loads[t.buffer] = self.loads.get(t.buffer, 0.0) + self.machine.points(axes)
             for inner in postorder(t):
-                if inner.op == "load" and inner is not t:
+                if inner.op == "load":
                     points = self.machine.points(inner.free & (self.free | place.bound))
                     self.loads[inner.buffer] = self.loads.get(inner.buffer, 0.0) + points
         for a in t.args:
             self.visit(a, place)
 
-    def _again(self, axes: frozenset[Var], tile: int) -> float:
-        """How often a value is computed again for output axes that it does not depend on."""
-        if not tile:
-            return 1.0
-        return max(1.0, self.machine.points(self.free - axes) / tile)
+    def _again(self, axes: frozenset[Var], place: _Place) -> float:
+        """How often a value is computed again for results that do not depend on it."""
+        factor = 1.0
+        for domain, tile in place.shared:
+            factor *= max(1.0, self.machine.points(domain - axes) / tile)
+        return factor
 
     def _reduction(self, t: Term, place: _Place) -> None:
         own = frozenset(t.axes)
-        inside = frozenset().union(*(a.free for a in t.args)) & (self.free | place.bound | own)
-        depends = not t.free.isdisjoint(place.bound)
-        loops = self.machine.points(own)
-        if depends and not place.online and loops > _SMALL_LOOP:
+        known = self.free | place.bound
+        rows = tuple((domain, _ROW_TILE) for domain, _ in place.shared)
+        result = t.free & known
+        points = self.machine.points
+        if not place.online and points(own) > _SMALL_LOOP and not t.free.isdisjoint(place.bound):
             self.illegal = True
-        tile = _ROW_TILE if place.tile else 0
-        again = self._again(t.free & (self.free | place.bound), tile)
-        self.flops += WEIGHTS[t.op] * self.machine.points(inside) * again
+        outer = _Place(place.bound, rows)
+        inside = frozenset().union(*(a.free for a in t.args)) & (known | own)
+        self.flops += WEIGHTS[t.op] * points(inside) * self._again(result, outer)
         bound = place.bound | own
+        body = _Place(bound, (*rows, (result, _OPERAND_TILE)))
         if t.op == "rsum":
             x, v = t.args
-            points = self.machine.points(x.free & (self.free | bound))
-            self.flops += 16.0 * points * self._again(x.free, _ROW_TILE)
-            self.visit(x, _Place(bound, _ROW_TILE, online=True))
-            self.visit(v, _Place(bound, _OPERAND_TILE))
+            logits = _Place(bound, (*rows, (result, _ROW_TILE)), online=True)
+            axes = x.free & (known | own)
+            self.flops += 16.0 * points(axes) * self._again(axes, logits)
+            self.visit(x, logits)
+            self.visit(v, body)
             return
         for a in t.args:
-            self.visit(a, _Place(bound, _OPERAND_TILE))
+            self.visit(a, body)
