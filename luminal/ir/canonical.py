@@ -12,7 +12,7 @@ from luminal.ir.expr import Expr, Var, to_expr
 from luminal.ir.plan import Item, Kernel, Loop, Online, Reg, Schedule, Stage, Store
 from luminal.ir.term import Data, Term, load, postorder, rebuild, reduction, substitute
 
-__all__ = ["Canonical", "canonical", "rename_buffers"]
+__all__ = ["Canonical", "canonical", "rename_buffers", "rename_schedule"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def canonical(kernel: Kernel) -> Canonical:
     new = Kernel("k", tuple(axes[a] for a in kernel.axes), stores, None,
                  tuple(plain[a] for a in kernel.ordered))  # fmt: skip
     if kernel.schedule is not None:
-        new = replace(new, schedule=_schedule(kernel.schedule, plain, names))
+        new = replace(new, schedule=rename_schedule(kernel.schedule, plain, names))
     return Canonical(new, buffers, tuple(v.name for v in kernel.dims()), tuple(plain.items()))
 
 
@@ -106,7 +106,8 @@ def _substitute_all(term: Term, env: dict[Var, Expr], axes: dict[Var, Var]) -> T
     return memo[term]
 
 
-def _schedule(s: Schedule, axes: dict[str, str], buffers: dict[str, str]) -> Schedule:
+def rename_schedule(s: Schedule, axes: dict[str, str], buffers: dict[str, str]) -> Schedule:
+    """The schedule with other names of axes and buffers."""
     return Schedule(
         tuple(_item(i, axes, buffers) for i in s.items),
         tuple(_reg(r, axes) for r in s.regs),
@@ -127,6 +128,6 @@ def _item(item: Item, axes: dict[str, str], buffers: dict[str, str]) -> Item:
                            regs=tuple(_reg(r, axes) for r in item.regs))  # fmt: skip
         case Online():
             parts = (item.logits, item.weights, item.values)
-            logits, weights, values = (_schedule(p, axes, buffers) for p in parts)
+            logits, weights, values = (rename_schedule(p, axes, buffers) for p in parts)
             return replace(item, axis=axes[item.axis], logits=logits, weights=weights,
                            values=values)  # fmt: skip

@@ -351,4 +351,4 @@ def _reduction_loops(facts: Facts, nest: Nest, choice: Choice) -> list[Item]:
     items: list[Item] = []
     for loop in last:
         items += [*(b for b in blocks if b.axis == loop.axis), loop]
-    return [*(b for b in blocks if all(b.axis != l.axis for l in last)), *items]
+    return [*(b for b in blocks if all(b.axis != x.axis for x in last)), *items]

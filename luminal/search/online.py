@@ -74,7 +74,7 @@ def _head(facts: Facts, nest: Nest, roles: _Roles, row_block: int) -> tuple[list
         order.append((roles.rows[-1], row_block))
     grid, left = assign_grid(facts, nest, order)
     items: list[Item] = [*grid, *serial_loops(facts, order, left, frozenset(), None)]
-    limits = {a: s for a, s in order}
+    limits = dict(order)
     return items, facts.within(limits)
 
 

@@ -53,7 +53,7 @@ def candidates(
     for option in _options(facts):
         schedule = option.schedule()
         if schedule not in found:
-            layouts = {b: l for b, l in option.layouts.items() if l != buffers[b].layout}
+            layouts = {b: x for b, x in option.layouts.items() if x != buffers[b].layout}
             found[schedule] = Candidate(schedule, layouts, option.cost)
     plain = Schedule()
     found.setdefault(plain, Candidate(plain, {}, 50.0))

@@ -1,0 +1,80 @@
+"""Timing: how candidates are compared by the clock.
+
+In: candidates and a function that runs one trial. Out: candidates with their times, fastest first.
+Slow ones are given up after their first run; those that are close are measured again in turn.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from luminal.ir.plan import Buffer, Kernel
+
+__all__ = ["Measure", "Outcome", "Trial", "race"]
+
+GIVE_UP = 1.5
+CLOSE = 1.08
+ROUNDS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One run to make: a scheduled kernel, its buffers with layouts, sizes of its dims.
+
+    After one warm-up the best of `repeats` counts; past `give_up_us` one run is enough. With
+    `check` the results are compared with the oracle.
+    """
+
+    kernel: Kernel
+    buffers: tuple[Buffer, ...]
+    dims: tuple[tuple[str, int], ...]
+    repeats: int = 5
+    give_up_us: float = math.inf
+    check: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The best time (inf if there is none) and, if it may not win, why."""
+
+    time_us: float = math.inf
+    error: str = ""
+
+
+Measure = Callable[[Trial], Outcome]
+
+
+def race(
+    trials: Sequence[Trial], measure: Measure, deadline: float, tick: Callable[[], None]
+) -> list[tuple[float, int]]:
+    """(time in µs, position) of the trials that ran, fastest first. The first always runs.
+
+    `deadline` is a value of `time.monotonic`; `tick` is called after every run.
+    """
+    times: dict[int, float] = {}
+    best = math.inf
+    for position, trial in enumerate(trials):
+        if position and time.monotonic() > deadline:
+            break
+        outcome = measure(_within(trial, best * GIVE_UP))
+        tick()
+        if not outcome.error and outcome.time_us < math.inf:
+            times[position] = outcome.time_us
+            best = min(best, outcome.time_us)
+    close = sorted(p for p, t in times.items() if t <= best * CLOSE)
+    for _ in range(ROUNDS if len(close) > 1 else 0):
+        for position in close[:3]:
+            if time.monotonic() > deadline:
+                break
+            outcome = measure(_within(trials[position], math.inf))
+            tick()
+            if not outcome.error:
+                times[position] = min(times[position], outcome.time_us)
+    return sorted((t, p) for p, t in times.items())
+
+
+def _within(trial: Trial, give_up_us: float) -> Trial:
+    return Trial(trial.kernel, trial.buffers, trial.dims, trial.repeats, give_up_us, trial.check)
