@@ -118,12 +118,13 @@ class Data:
         return self.key
 
     def variables(self) -> frozenset[Var]:
-        """The free axes of the term."""
-        return self.term.free
+        """The free axes of the term, and the dimensions of the extent."""
+        return self.term.free if self.extent is None else self.term.free | self.extent.variables()
 
     def substitute(self, env: Mapping[Var, Expr]) -> Expr:
         """The data at other axis values."""
-        return to_expr_atom(Data(substitute(self.term, env), self.lo, self.hi, self.extent))
+        extent = None if self.extent is None else self.extent.substitute(env)
+        return to_expr_atom(Data(substitute(self.term, env), self.lo, self.hi, extent))
 
     def evaluate(self, env: Mapping[str, int]) -> int:
         """Not possible without the buffers: the interpreter handles data itself."""
