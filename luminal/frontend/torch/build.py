@@ -26,7 +26,7 @@ from luminal.frontend.torch.translate import Translator, refusal
 
 __all__ = ["build"]
 
-_ATTEMPTS = 12
+_ATTEMPTS = 24
 
 
 @dataclass(slots=True)

@@ -7,6 +7,7 @@ the ranges of the shape environment, and Python source over the symbols' names.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import sympy
 import torch
@@ -73,14 +74,23 @@ class Symbols:
     """The symbols of one graph: which are known at entry, and how."""
 
     def __init__(self, graph: Graph):
+        self._environment: Any = _shape_environment(graph)
         self._ranges: Mapping[sympy.Symbol, object] = getattr(
-            _shape_environment(graph), "var_to_range", {}
+            self._environment, "var_to_range", {}
         )
+        self._known: dict[sympy.Basic, sympy.Basic] = {}
+        _specialise(self._environment)
+        self._hints: dict[str, int] | None = None
         self._vars: dict[sympy.Symbol, Var] = {}
         self.sources = _sources(graph)
 
     def hints(self) -> dict[str, int]:
         """The sizes that the graph was traced with, by name."""
+        if self._hints is None:
+            self._hints = self._find_hints()
+        return self._hints
+
+    def _find_hints(self) -> dict[str, int]:
         found = {}
         for symbol, (node, dim) in self.sources.items():
             value = node.meta["val"] if dim is None else node.meta["val"].shape[dim]
@@ -111,7 +121,23 @@ class Symbols:
         parts that are no index arithmetic."""
         if isinstance(value, int):
             return const(value)
-        return self._expr(sympy_of(value))
+        return self._expr(self._settled(sympy_of(value)))
+
+    def _settled(self, e: sympy.Basic) -> sympy.Basic:
+        """The constant that guards force an expression to be, or the expression."""
+        if e.is_Integer or e.is_Symbol:
+            return e
+        if e not in self._known:
+            self._known[e] = self._settle(e)
+        return self._known[e]
+
+    def _settle(self, e: sympy.Basic) -> sympy.Basic:
+        hints = self.hints()
+        value = e.subs({s: hints[str(s)] for s in e.free_symbols if str(s) in hints})
+        if not value.is_Integer:
+            return e
+        forced = self._environment._maybe_evaluate_static(sympy.Eq(e, value))
+        return value if forced is not None and bool(forced) else e
 
     def exprs(self, values: Iterable[object]) -> tuple[Expr, ...]:
         """`expr` of each."""
@@ -175,3 +201,17 @@ def _sources(graph: Graph) -> dict[sympy.Symbol, tuple[Node, int | None]]:
                 if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
                     sized.setdefault(size.node.expr, (node, d))
     return sized | found
+
+
+def _specialise(environment: Any) -> None:
+    """Fixes the sizes that occur in guards like floor(s/16)**2 == 4: such a graph is for few sizes
+    anyhow, and with a fixed one its shapes are plain. Another size compiles again."""
+    if environment is None or environment.frozen:
+        return
+    for guard in list(environment.guards):
+        e = guard.expr
+        if isinstance(e, sympy.Eq) and len(e.free_symbols) == 1 and not e.lhs.is_Symbol:
+            (symbol,) = e.free_symbols
+            value = environment.backed_var_to_val.get(symbol)
+            if value is not None and symbol not in environment.replacements:
+                environment.evaluate_expr(sympy.Eq(symbol, value))

@@ -21,8 +21,8 @@ from luminal.frontend.torch.nodes import is_scalar_math, tensors_of, value_of, v
 from luminal.frontend.torch.part import OutputSpec, Part
 from luminal.frontend.torch.phases import Phase
 from luminal.frontend.torch.symbols import SYMBOLIC, Symbols, free_symbols
-from luminal.ir.expr import Expr
-from luminal.ir.view import permute
+from luminal.ir.expr import Expr, to_expr
+from luminal.ir.view import Shape, View, axes_of, permute
 
 __all__ = ["Translator", "refusal"]
 
@@ -119,8 +119,16 @@ class Translator:
             result = self._call(node)
         except Failures as error:
             self.refused[node] = f"{type(error).__name__}: {error}"[:300]
-            result = None
+            result = self._stand_in(value_of(node))
         return result
+
+    def _stand_in(self, fake: object) -> object:
+        """Inputs in place of results, so that whatever else must be refused is found as well."""
+        if isinstance(fake, (list, tuple)):
+            return [self._stand_in(f) for f in fake]
+        if isinstance(fake, torch.Tensor) and fake.dtype in DTYPES:
+            return input_tensor("stand_in", fake, self.symbols)[1]
+        return None
 
     def _input(self, node: Node) -> object:
         if node.op == "get_attr":
@@ -143,15 +151,12 @@ class Translator:
 
     def _call(self, node: Node) -> object:
         if node.target is operator.getitem:
-            source = self.value(node.args[0])  # type: ignore[arg-type]
-            return None if source is None else source[node.args[1]]  # type: ignore[index]
+            return self.value(node.args[0])[node.args[1]]  # type: ignore[arg-type,index]
         function = lookup(node.target)
         if function is None:
             raise UnsupportedError("[torch] not in the table.")
         args = [self._argument(a) for a in node.args]
         kwargs = {k: self._argument(v) for k, v in node.kwargs.items()}
-        if any(n in self.refused or self._values.get(n, 0) is None for n in node.all_input_nodes):
-            return None
         call = Call(node, value_of(node), self.symbols)
         return _checked(function(call, *args, **kwargs), call)
 
@@ -181,8 +186,16 @@ def _checked_one(result: object, fake: object, symbols: Symbols) -> Tensor | Non
     if fake is None or result is None:
         return None
     want: tuple[Expr, ...] = symbols.exprs(fake.shape)  # type: ignore[attr-defined]
-    if not isinstance(result, Tensor) or result.dims != want:
-        got = getattr(result, "shape", result)
-        raise UnsupportedError(f"[torch] translated shape {got}, traced {list(want)}.")
+    if not isinstance(result, Tensor):
+        raise UnsupportedError(f"[torch] translated {result!r}, traced {list(want)}.")
+    if result.dims != want:
+        result = _relabelled(result, want, symbols.hints())
     return cast(result, DTYPES[fake.dtype])  # type: ignore[attr-defined]
 
+
+def _relabelled(x: Tensor, want: Shape, hints: Mapping[str, int]) -> Tensor:
+    """x with its dimensions written as tracing wrote them: equal, though not in form."""
+    sizes = [tuple(e.evaluate(hints) for e in dims) for dims in (x.dims, want)]
+    if sizes[0] != sizes[1]:
+        raise UnsupportedError(f"[torch] translated shape {list(x.dims)}, traced {list(want)}.")
+    return x.through(View(want, x.dims, tuple(to_expr(a) for a in axes_of(want))))
