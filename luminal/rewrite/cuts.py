@@ -17,7 +17,7 @@ from luminal.rewrite.prepare import MAX_UNROLL, Prepared
 
 __all__ = ["Cuts", "choose_cuts", "is_leaf"]
 
-LARGEST_CONE = 48
+LARGEST_CONE = 128
 """Nodes computed in place for one stored node, at most."""
 LARGEST_MULTIPLE = 4
 """How often one node may be read at different places for one element."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from luminal.ir.dtype import DType
-from luminal.ir.expr import Expr, Var, is_nonnegative, to_expr
+from luminal.ir.expr import Expr, Var, const, is_nonnegative, to_expr
 from luminal.ir.numeric import apply, cast as cast_value
-from luminal.ir.term import Scalar, Term, binary, cond, constant, postorder, select
+from luminal.ir.term import Scalar, Term, binary, cond, constant, postorder, select, substitute
 
 __all__ = ["fold", "padded_sum", "selects_on"]
 
@@ -87,11 +87,14 @@ def _counted(t: Term) -> Expr | None:
 
 
 def selects_on(body: Term, axis: Var) -> bool:
-    """True if the body chooses by the value of `axis`."""
-    return any(
-        axis in t.free and (t.op == "cond" or (t.op == "select" and axis in t.args[0].free))
-        for t in postorder(body)
-    )
+    """True if the body chooses by the value of `axis`, and by nothing else where it does."""
+    chosen = [
+        t for t in postorder(body)
+        if axis in t.free and (t.op == "cond" or (t.op == "select" and axis in t.args[0].free))
+    ]  # fmt: skip
+    return bool(chosen) and all(
+        t.op == "select" or substitute(t, {axis: const(0)}).op == "const" for t in chosen
+    ) and any(t.op == "cond" for t in chosen)
 
 
 def padded_sum(a: Term, b: Term) -> Term | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from luminal.errors import InternalError
 from luminal.ir.dtype import boolean
 from luminal.ir.expr import Expr, Var, const, is_nonnegative, to_expr
 from luminal.ir.graph import ConstantData, Edge, Graph, Node
@@ -50,15 +51,23 @@ class Prepared:
 def prepare(graph: Graph) -> Prepared:
     """The prepared form of a graph."""
     out = Prepared()
-    number: dict[int, int] = {}
+    placed: dict[int, Edge] = {}
     live = _live(graph.nodes, [o.edge.node for o in graph.outputs])
     for old, node in enumerate(graph.nodes):
-        if old not in live and node.op != "Input":
-            continue
-        inputs = tuple(Edge(number[e.node], e.view) for e in node.inputs)
-        number[old] = _rewrite_node(out, replace(node, inputs=inputs))
-    _outputs(graph, out, number)
+        if old in live or node.op == "Input":
+            inputs = tuple(_moved(placed, e) for e in node.inputs)
+            placed[old] = _rewrite_node(out, replace(node, inputs=inputs))
+    _outputs(graph, out, placed)
     return _without_dead(out)
+
+
+def _moved(placed: dict[int, Edge], edge: Edge) -> Edge:
+    """An edge to where its node is now; nodes move through views without padding only."""
+    base = placed[edge.node]
+    view = base.view.then(edge.view)
+    if view is None:
+        raise InternalError("[prepare] two paddings meet on one edge.")
+    return Edge(base.node, view)
 
 
 def _live(nodes: Sequence[Node], roots: list[int]) -> set[int]:
@@ -85,10 +94,11 @@ def _without_dead(prepared: Prepared) -> Prepared:
     return out
 
 
-def _outputs(graph: Graph, out: Prepared, number: dict[int, int]) -> None:
+def _outputs(graph: Graph, out: Prepared, placed: dict[int, Edge]) -> None:
     taken: set[int] = set()
     for o in graph.outputs:
-        n, view = number[o.edge.node], o.edge.view
+        edge = _moved(placed, o.edge)
+        n, view = edge.node, edge.view
         node = out.nodes[n]
         plain = view.is_identity and node.op not in ("Input", "Constant", "Copy")
         same_input = node.op == "Input" and node.name == o.updates and view.is_identity
@@ -102,18 +112,19 @@ def _outputs(graph: Graph, out: Prepared, number: dict[int, int]) -> None:
         out.outputs.append(Wanted(o.name, n, o.updates))
 
 
-def _rewrite_node(out: Prepared, node: Node) -> int:
+def _rewrite_node(out: Prepared, node: Node) -> Edge:
     if node.op == "Gather":
         chosen = _where(out, node)
         if chosen is not None:
-            return out.add(chosen)
+            return Edge(out.add(chosen), _add_axis(node.axis, node.shape))
     if node.op == "MaxReduce":
         parts = _stack_parts(out, node.inputs[0], node.axis)
         if parts is not None:
             return _maximum(out, node, parts)
+    whole = identity(node.shape)
     if node.op == "Scatter":
-        return out.add(_scatter(out, node), share=False)
-    return out.add(node)
+        return Edge(out.add(_scatter(out, node), share=False), whole)
+    return Edge(out.add(node), whole)
 
 
 def _scatter(out: Prepared, node: Node) -> Node:
@@ -141,24 +152,16 @@ def _where(out: Prepared, node: Node) -> Node | None:
     if parts is None or len(parts) != 2 or view is None or index.view.valid:
         return None
     condition = Edge(cast.inputs[0].node, _drop(view, node.axis, 0))
-    whole = _add_axis(node.axis, node.shape)
-    joined = [_through(e, whole) for e in (condition, parts[1], parts[0])]
-    if any(e is None for e in joined):
-        return None
-    return Node("Where", tuple(e for e in joined if e is not None), node.shape, node.dtype)
+    inputs = (condition, parts[1], parts[0])
+    return Node("Where", inputs, condition.view.shape, node.dtype)
 
 
-def _maximum(out: Prepared, node: Node, parts: list[Edge]) -> int:
+def _maximum(out: Prepared, node: Node, parts: list[Edge]) -> Edge:
     left = parts[0]
     for right in parts[1:]:
         made = Node("Maximum", (left, right), node.shape, node.dtype)
         left = Edge(out.add(made), identity(node.shape))
-    return left.node if left.view.is_identity else out.add(Node("Copy", (left,), node.shape, node.dtype))
-
-
-def _through(edge: Edge, view: View) -> Edge | None:
-    joined = edge.view.then(view)
-    return None if joined is None else Edge(edge.node, joined)
+    return left
 
 
 def _add_axis(axis: int, shape: tuple[Expr, ...]) -> View:
