@@ -9,7 +9,7 @@ import mmap
 import numpy as np
 import pytest
 
-from luminal.codegen.loopir import Let, Load, Prefetch, Statement, Store, Value
+from luminal.codegen.loopir import Let, Literal, Load, Prefetch, Statement, Store, Value
 from luminal.ir import dtype as dt
 from tests.llvm_kernels import build, for_range, function, i64, one_op, runnable
 
@@ -254,6 +254,33 @@ def test_gather_scatter_and_masks(dtype: dt.DType, lanes: int, target: str) -> N
             wanted[5][to[lane]] = x[at][lane]
     for out, right in zip(outs, wanted):
         np.testing.assert_array_equal(out, right)
+
+
+@pytest.mark.parametrize("target", VARIANTS)
+@pytest.mark.parametrize("dtype", [dt.f32, dt.i8, dt.f64, dt.bf16])
+@pytest.mark.parametrize("lanes", [4, 16])
+def test_strided_access_over_lanes(dtype: dt.DType, lanes: int, target: str) -> None:
+    """out[8*lane + i] = x[3*lane + i] for i in 0..2."""
+    i, value = Value("i", dt.i64), Value("v", dtype, lanes)
+    count, three, spread, at, more, to = (Value(n, dt.i64, lanes) for n in "nhsamt")
+    body = [
+        Let(count, "lanes", ()),
+        Let(three, "mul", (count, Literal(3, dt.i64, lanes))),
+        Let(spread, "splat", (i,)),
+        Let(at, "add", (spread, three)),
+        Load(value, "x", dtype, at),
+        Let(more, "mul", (count, Literal(5, dt.i64, lanes))),
+        Let(to, "add", (more, at)),
+        Store("out", dtype, to, value),
+    ]
+    x = np.arange(64).astype(dtype.np)
+    out = np.zeros(160, dtype.np)
+    build(function([for_range(i, i64(3), body)], ("x", "out")), target)(x, out)
+    wanted = np.zeros(160, dtype.np)
+    for step in range(3):
+        for lane in range(lanes):
+            wanted[8 * lane + step] = x[3 * lane + step]
+    np.testing.assert_array_equal(out, wanted)
 
 
 def test_masked_lanes_read_and_write_nothing() -> None:

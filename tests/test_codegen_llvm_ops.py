@@ -231,3 +231,29 @@ def test_every_operation_compiles_for_arm(target: str) -> None:
     for start in range(0, len(cases), 25):
         kernel = batch(cases[start : start + 25])
         assert compile_object(print_function(kernel, TARGETS[target]), TARGETS[target])
+
+
+@pytest.mark.parametrize("target", [*runnable(), "aarch64"])
+@pytest.mark.parametrize("lanes", [2, 8, 16])
+@pytest.mark.parametrize("first", [True, False])
+def test_dot_products_with_nibbles(lanes: int, first: bool, target: str) -> None:
+    rng = np.random.default_rng(lanes)
+    packed = rng.integers(0, 256, 2 * lanes).astype(np.uint8)
+    packed[0] = 255
+    other = rng.integers(-128, 127, 4 * lanes, dtype=np.int8, endpoint=True)
+    other[:4] = -128
+    a, b = Value("a", dt.i8, 4 * lanes), Value("b", dt.i8, 4 * lanes)
+    c, out = Value("c", dt.i32, lanes), np.zeros(lanes, np.int32)
+    pair = (a, b) if first else (b, a)
+    body: list[Statement] = [
+        Load(a, "q", dt.u4, i64(0)), Load(b, "x", dt.i8, i64(0)), Load(c, "out", dt.i32, i64(0)),
+        Let(Value("r", dt.i32, lanes), "dot4", (*pair, c)),
+        Store("out", dt.i32, i64(0), Value("r", dt.i32, lanes)),
+    ]  # fmt: skip
+    kernel = function(body, ("q", "x", "out"))
+    if target not in runnable():
+        assert compile_object(print_function(kernel, TARGETS[target]), TARGETS[target])
+        return
+    build(kernel, target)(packed, other, out)
+    nibbles = np.stack([packed & 15, packed >> 4], 1).reshape(-1).astype(np.int32)
+    np.testing.assert_array_equal(out, (nibbles * other).reshape(lanes, 4).sum(1))

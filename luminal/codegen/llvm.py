@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 
 from luminal.codegen import llvm_memory
+from luminal.codegen.llvm_dot import dot4
 from luminal.codegen.llvm_ops import instruction
-from luminal.codegen.llvm_types import ELEMENT, Emitter, constant, suffix, vector
+from luminal.codegen.llvm_types import ELEMENT, MEMORY, Emitter, constant, suffix, vector
 from luminal.codegen.loopir import (
     Block,
     Fail,
@@ -56,7 +57,8 @@ def print_function(function: Function, target: Target) -> str:
 
 
 class _Printer:
-    """State while one kernel is printed. `texts` maps names of values to operand texts."""
+    """State while one kernel is printed: `texts` maps names of values to operand texts, `lets` to
+    their definitions; `nibbles` are values loaded from u4."""
 
     def __init__(self, function: Function, target: Target):
         self.function = function
@@ -71,6 +73,7 @@ class _Printer:
         self.texts: dict[str, str] = {}
         self.prologue: dict[str, str] = {}
         self.lets: dict[str, Let] = {}
+        self.nibbles: set[str] = set()
 
     def main(self) -> str:
         """The text of the kernel proper."""
@@ -165,23 +168,76 @@ class _Printer:
 
     def _let(self, let: Let) -> None:
         args = [self._operand(a) for a in let.args]
+        if let.op == "dot4":
+            self.texts[let.result.name] = self._dot4(let, args)
+            return
         self._name(let.result, instruction(self.emitter, let, args))
         self.lets[let.result.name] = let
+        if let.op in ("shuffle", "splat", "extract") and all(map(self._is_nibble, let.args)):
+            self.nibbles.add(let.result.name)
+
+    def _is_nibble(self, operand: Operand) -> bool:
+        return isinstance(operand, Value) and operand.name in self.nibbles
+
+    def _dot4(self, let: Let, args: list[str]) -> str:
+        """Operands known to be 0..15 may stand first and take shorter code."""
+        a, b, c = args
+        unsigned = let.args[0].dtype.name == "u8"
+        if not unsigned and self._is_nibble(let.args[1]):
+            a, b = b, a
+        small = self._is_nibble(let.args[0]) or self._is_nibble(let.args[1])
+        return dot4(self.emitter, let.result.lanes, unsigned or small, small, a, b, c)
 
     def _mask(self, mask: Operand | None) -> str | None:
         return None if mask is None else self._operand(mask)
 
     def _load(self, statement: Load) -> None:
         half = self._half(statement.offset) if statement.dtype.bits == 4 else None
-        operand = llvm_memory.load(
-            self.emitter,
-            statement,
-            self._pointer(statement.base),
-            self._operand(statement.offset),
-            self._mask(statement.mask),
-            half,
-        )
+        pointer, offset = self._place(statement)
+        mask = self._mask(statement.mask)
+        operand = llvm_memory.load(self.emitter, statement, pointer, offset, mask, half)
         self.texts[statement.result.name] = operand
+        if statement.dtype.name == "u4":
+            self.nibbles.add(statement.result.name)
+
+    def _place(self, statement: Load | Store) -> tuple[str, str]:
+        """Pointer and offset. What all lanes of a gather share goes into the pointer, so that
+        the lanes' own part is constant or narrow."""
+        pointer = self._pointer(statement.base)
+        if statement.offset.lanes == 1 or statement.dtype.bits < 8:
+            return pointer, self._operand(statement.offset)
+        lanes = statement.offset.lanes
+        shared, steps, others = self._spread(statement.offset)
+        element = MEMORY[statement.dtype.name]
+        for text in shared:
+            gep = f"getelementptr inbounds {element}, ptr {pointer}, i64 {text}"
+            pointer = self.emitter.let(gep)
+        offset = "<" + ", ".join(f"i64 {step}" for step in steps) + ">"
+        kind = vector("i64", lanes)
+        for i, text in enumerate(others):
+            keep = i or any(steps)
+            offset = self.emitter.let(f"add {kind} {offset}, {text}") if keep else text
+        return pointer, offset
+
+    def _spread(self, operand: Operand) -> tuple[list[str], list[int], list[str]]:
+        """A vector of integers as a sum: scalars, constants by lane, other vectors."""
+        lanes = operand.lanes
+        if isinstance(operand, Literal):
+            return [], [int(operand.value)] * lanes, []
+        let = self.lets.get(operand.name)
+        match let.op if let is not None else "":
+            case "splat" if let:
+                return [self._operand(let.args[0])], [0] * lanes, []
+            case "lanes":
+                return [], list(range(lanes)), []
+            case "add" if let:
+                a, b = (self._spread(x) for x in let.args)
+                return a[0] + b[0], [x + y for x, y in zip(a[1], b[1], strict=True)], a[2] + b[2]
+            case "mul" if let:
+                a, b = (self._spread(x) for x in let.args)
+                if not (a[0] or a[2] or b[0] or b[2]):
+                    return [], [x * y for x, y in zip(a[1], b[1], strict=True)], []
+        return [], [0] * lanes, [self._operand(operand)]
 
     def _half(self, operand: Operand) -> str | None:
         """Half of an integer that is seen to be even, computed anew; else None."""
@@ -203,11 +259,10 @@ class _Printer:
         return None if b is None else self.emitter.let(f"{let.op} i64 {a}, {b}")
 
     def _store(self, statement: Store) -> None:
-        llvm_memory.store(
-            self.emitter, statement, self._pointer(statement.base),
-            self._operand(statement.offset), self._operand(statement.value),
-            self._mask(statement.mask),
-        )  # fmt: skip
+        value = self._operand(statement.value)
+        pointer, offset = self._place(statement)
+        mask = self._mask(statement.mask)
+        llvm_memory.store(self.emitter, statement, pointer, offset, value, mask)
 
     def _fail(self, statement: Fail) -> None:
         emitter, condition = self.emitter, self._operand(statement.condition)

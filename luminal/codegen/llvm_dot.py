@@ -11,14 +11,19 @@ from luminal.codegen.llvm_types import Emitter, vector
 
 __all__ = ["dot4"]
 
+_PMADDWD = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}
 
-def dot4(emitter: Emitter, lanes: int, unsigned: bool, a: str, b: str, c: str) -> str:
-    """c (i32, `lanes`) + dot products of 4 bytes; `unsigned` tells how to read a."""
+
+def dot4(emitter: Emitter, lanes: int, unsigned: bool, small: bool, a: str, b: str, c: str) -> str:
+    """c (i32, `lanes`) + dot products of 4 bytes; `unsigned` tells how to read a, `small` that it
+    is 0..15 in every byte."""
     kind = emitter.target.int8_dot
     if kind == "dotprod" and not emitter.x86:
-        step, largest = _dotprod, 4
+        step, largest, unsigned = _dotprod, 4, unsigned and not small
     elif emitter.x86:
         step = _vnni if kind == "vnni" else _pmaddwd
+        if small and step is _pmaddwd and "ssse3" in emitter.flags:
+            step = _pmaddubsw
         largest = max(4, emitter.target.vector_bits // 32)
     else:
         return _portable(emitter, lanes, unsigned, a, b, c)
@@ -65,15 +70,24 @@ def _vnni(emitter: Emitter, width: int, unsigned: bool, a: str, b: str, c: str) 
 
 def _pmaddwd(emitter: Emitter, width: int, unsigned: bool, a: str, b: str, c: str) -> str:
     words = vector("i32", width)
-    name = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}[width]
     shorts = vector("i16", width * 2)
     total = c
     even_a, odd_a = _split(emitter, width, unsigned, a)
     even_b, odd_b = _split(emitter, width, False, b)
     for x, y in ((even_a, even_b), (odd_a, odd_b)):
-        call = emitter.call(words, f"llvm.x86.{name}", (shorts, x), (shorts, y))
+        call = emitter.call(words, f"llvm.x86.{_PMADDWD[width]}", (shorts, x), (shorts, y))
         total = emitter.let(f"add {words} {total}, {emitter.let(call)}")
     return total
+
+
+def _pmaddubsw(emitter: Emitter, width: int, unsigned: bool, a: str, b: str, c: str) -> str:
+    """Exact because 2 * 15 * 128 fits 16 bits."""
+    words, shorts, bytes_ = vector("i32", width), vector("i16", width * 2), vector("i8", width * 4)
+    first = {4: "ssse3.pmadd.ub.sw.128", 8: "avx2.pmadd.ub.sw", 16: "avx512.pmaddubs.w.512"}[width]
+    pairs = emitter.let(emitter.call(shorts, f"llvm.x86.{first}", (bytes_, a), (bytes_, b)))
+    call = emitter.call(words, f"llvm.x86.{_PMADDWD[width]}", (shorts, pairs),
+                        (shorts, "splat (i16 1)"))  # fmt: skip
+    return emitter.let(f"add {words} {c}, {emitter.let(call)}")
 
 
 def _split(emitter: Emitter, width: int, unsigned: bool, a: str) -> tuple[str, str]:

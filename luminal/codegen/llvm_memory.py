@@ -92,9 +92,11 @@ def _load_bytes(
 
 
 def _pick(emitter: Emitter, element: str, lanes: int, values: str, lane: int) -> str:
-    """One lane of a vector; constants splat as scalars."""
+    """One lane of a vector, which may be a list of constants."""
     if lanes == 1:
         return values
+    if values[0] == "<":
+        return values[1:-1].split(", ")[lane].split()[1]
     return emitter.let(f"extractelement {vector(element, lanes)} {values}, i32 {lane}")
 
 

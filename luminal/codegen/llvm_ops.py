@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 from luminal.codegen import llvm_math
 from luminal.codegen.llvm_cast import HALVES, convert
-from luminal.codegen.llvm_dot import dot4
 from luminal.codegen.llvm_types import (
     BITS,
     ELEMENT,
@@ -293,11 +292,6 @@ def _reduce_integers(emitter: Emitter, let: Let, value: str) -> str:
     return emitter.call(element, full, (_type(source), value))
 
 
-def _dot4(emitter: Emitter, let: Let, args: list[str]) -> str:
-    unsigned = let.args[0].dtype.name == "u8"
-    return "=" + dot4(emitter, let.result.lanes, unsigned, args[0], args[1], args[2])
-
-
 _HANDLERS: dict[str, Handler] = {
     "add": _binary, "sub": _binary, "mul": _binary, "div": _binary, "fma": _fma, "mod": _mod,
     "udiv": _unsigned, "urem": _unsigned, "floordiv": _floordiv, "floormod": _floormod,
@@ -305,5 +299,5 @@ _HANDLERS: dict[str, Handler] = {
     "and": _logic, "or": _logic, "not": _not, "select": _select, "exp2": _exp2, "log2": _log2,
     "sin": _sin, "sqrt": _sqrt, "recip": _recip, "cast": _cast, "splat": _splat, "lanes": _lanes,
     "extract": _extract, "insert": _insert, "shuffle": _shuffle, "reduce_add": _reduce,
-    "reduce_max": _reduce, "dot4": _dot4,
+    "reduce_max": _reduce,
 }  # fmt: skip
