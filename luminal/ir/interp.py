@@ -254,12 +254,17 @@ class _Terms:
         for axis in t.axes:
             self.axes.append((axis.name, np.arange(max(0, axis.extent.evaluate(self.dims)))))
         sizes = tuple(len(v) for _, v in self.axes[depth:])
+        outer = self.mask
+        if isinstance(outer, np.ndarray) and outer.ndim:
+            self.mask = outer.reshape(*outer.shape, *[1] * count)
         contracted = self._contract(t, depth) if t.dtype.is_float else None
         if contracted is not None:
             del self.axes[depth:]
+            self.mask = outer
             return contracted
         args = [self._full_rank(self.value(a), depth, sizes) for a in t.args]
         del self.axes[depth:]
+        self.mask = outer
         last = tuple(range(depth, depth + count))
         match t.op:
             case "sum":

@@ -13,7 +13,10 @@ from math import isfinite
 from luminal.ir.expr import Var
 from luminal.rewrite.egraph import EGraph, ENode
 
-__all__ = ["Linear", "combination", "exponent", "linear", "scaled", "split_product", "split_sum"]
+__all__ = [
+    "Linear", "combination", "exponent", "linear", "regimes", "scaled", "split_product",
+    "split_sum",
+]  # fmt: skip
 
 _DEPTH = 24
 _TOLERANCE = 2e-6
@@ -210,3 +213,39 @@ def combination(graph: EGraph, form: Linear, like: int) -> int | None:
     if form.constant:
         total = _sum(graph, total, graph.number(form.constant, graph.dtype(like)))
     return total
+
+
+def regimes(graph: EGraph, c: int) -> tuple[int, bool, bool, bool] | None:
+    """(x, truth at -inf, at finite x, at +inf) if class c compares one x with ±inf only."""
+    found: set[int] = set()
+
+    def truth(p: int, x_is: float, depth: int) -> bool | None:
+        for op, args, _, payload in graph.nodes(p):
+            value: bool | None = None
+            if op == "const":
+                value = bool(payload[1])  # type: ignore[index]
+            elif op == "lt":
+                value = compared(args[0], args[1], x_is)
+            elif op in ("and", "or", "not") and depth < _DEPTH:
+                parts = [truth(a, x_is, depth + 1) for a in args]
+                if None not in parts:
+                    value = not parts[0] if op == "not" else (all if op == "and" else any)(parts)
+            if value is not None:
+                return value
+        return None
+
+    def compared(a: int, b: int, x_is: float) -> bool | None:
+        left, right = graph.constant(a), graph.constant(b)
+        if left is not None and right is None and abs(left) == float("inf"):
+            found.add(graph.find(b))
+            return left < x_is
+        if right is not None and left is None and abs(right) == float("inf"):
+            found.add(graph.find(a))
+            return x_is < right
+        return None
+
+    values = [truth(c, x_is, 0) for x_is in (float("-inf"), 0.0, float("inf"))]
+    if None in values or len(found) != 1:
+        return None
+    low, middle, high = (bool(v) for v in values)
+    return found.pop(), low, middle, high

@@ -13,7 +13,7 @@ from luminal.ir.dtype import boolean, f32, f64
 from luminal.ir.expr import Expr, Var, prod, to_expr
 from luminal.rewrite.egraph import EGraph, ENode
 from luminal.rewrite.rules.algebra import (
-    Linear, combination, exponent, linear, scaled, split_product, split_sum,
+    Linear, combination, exponent, linear, regimes, scaled, split_product, split_sum,
 )  # fmt: skip
 
 __all__ = ["RULES", "Rule"]
@@ -137,16 +137,30 @@ def _settle(
 ) -> Linear | None:
     """free + max_K rest, if `free` has a maximum over K of the same thing to a constant factor."""
     for m, factor in free.factors.items():
-        if factor >= 0:
-            continue
-        for op, args, _, payload in graph.nodes(m):
-            if op != "rmax" or payload != axes:
-                continue
-            shift = rest.add(linear(graph, args[0]), factor)
+        for x in _maximised(graph, m, axes) if factor < 0 else ():
+            shift = rest.add(linear(graph, x), factor)
             if not shift.depends(graph, own):
                 without = Linear(free.constant, {k: v for k, v in free.factors.items() if k != m})
                 return without.add(shift)
     return None
+
+
+def _maximised(graph: EGraph, m: int, axes: tuple[Var, ...]) -> Iterator[int]:
+    """x if class m is max_K x, or a selection of something else only where that is not finite.
+
+    Where it is -inf every exponent is -inf, and both sides of R5 are 0 times anything finite.
+    """
+    for op, args, _, payload in graph.nodes(m):
+        if op == "rmax" and payload == axes:
+            yield args[0]
+        if op == "select":
+            found = regimes(graph, args[0])
+            if found is not None:
+                kept, other = (args[1], args[2]) if found[2] else (args[2], args[1])
+                if graph.find(kept) == found[0] and graph.constant(other) is not None:
+                    for op2, args2, _, payload2 in graph.nodes(kept):
+                        if op2 == "rmax" and payload2 == axes:
+                            yield args2[0]
 
 
 def squares_from_mean(graph: EGraph, c: int, node: ENode) -> Iterator[int]:
@@ -246,17 +260,20 @@ def _chosen(
 
 
 def any_above(graph: EGraph, c: int, node: ENode) -> Iterator[int]:
-    """∃_K (-inf < x) = not (rsum_K(x, 1) < 1/2), also if "or x is NaN or inf" stands beside it.
+    """∃_K p(x) = not (rsum_K(x, 1) < 1/2), where p(x) says that x is above -inf.
 
     Reason: rsum_K(x, 1) is often needed anyway. It is at least 1 if some x is above -inf (the
-    largest contributes exp2(0)) and 0 if none is. Exact. Condition: floats of 32 bits or more;
-    without the addition, a NaN counts as above -inf.
+    largest contributes exp2(0)) and 0 if none is. Exact. Condition: p compares x with ±inf only;
+    floats of 32 bits or more; a NaN counts as above -inf.
     """
     axes, own = _axes(node)
     if node[2] != boolean:
         return
-    x = _above_minus_infinity(graph, node[1][0])
-    if x is None or graph.dtype(x) not in (f32, f64) or graph.free(x).isdisjoint(own):
+    found = regimes(graph, node[1][0])
+    if found is None or found[1] or not found[2] or not found[3]:
+        return
+    x = found[0]
+    if graph.dtype(x) not in (f32, f64) or graph.free(x).isdisjoint(own):
         return
     one, half = (graph.number(v, graph.dtype(x)) for v in (1.0, 0.5))
     for power in _powers(graph, x, axes):
@@ -274,7 +291,7 @@ def _powers(graph: EGraph, x: int, axes: tuple[Var, ...]) -> list[int]:
                 scale = _ratio(form, other)
                 if scale is not None and scale > 0:
                     found.append(args[0])
-    return found or [x]
+    return found
 
 
 def _ratio(a: Linear, b: Linear) -> float | None:
@@ -284,28 +301,6 @@ def _ratio(a: Linear, b: Linear) -> float | None:
     scale = b.factors[first] / a.factors[first]
     rest = b.add(a, -scale)
     return scale if not rest.factors else None
-
-
-def _above_minus_infinity(graph: EGraph, c: int) -> int | None:
-    """x if class c says -inf < x, perhaps or that x is NaN or inf."""
-    for op, args, _, _ in graph.nodes(c):
-        if op == "lt" and graph.constant(args[0]) == float("-inf"):
-            return graph.find(args[1])
-        if op == "or":
-            for a, b in (args, args[::-1]):
-                x = _above_minus_infinity(graph, a)
-                if x is not None and _is_not_below_infinity(graph, b, x):
-                    return x
-    return None
-
-
-def _is_not_below_infinity(graph: EGraph, c: int, x: int) -> bool:
-    for op, args, _, _ in graph.nodes(c):
-        if op == "not":
-            for op2, args2, _, _ in graph.nodes(args[0]):
-                if op2 == "lt" and graph.find(args2[0]) == x:
-                    return graph.constant(args2[1]) == float("inf")
-    return False
 
 
 RULES: dict[str, tuple[Rule, ...]] = {
