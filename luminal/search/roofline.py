@@ -24,7 +24,7 @@ WEIGHTS = {
 """Flops of one application of each operation."""
 _OPERAND_TILE = 32
 _ROW_TILE = 256
-_SMALL_LOOP = 64
+_SMALL_LOOP = 32
 _TYPICAL = 512
 _OVERLAP = 0.3
 """The part of the smaller of compute and memory time that the larger does not hide."""

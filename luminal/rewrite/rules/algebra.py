@@ -20,6 +20,8 @@ __all__ = [
 
 _DEPTH = 24
 _TOLERANCE = 2e-6
+_SWALLOWS = -1e30
+"""An exponent below this stays what it is when a score is added."""
 Own = frozenset[Var]
 
 
@@ -124,7 +126,7 @@ def scaled(graph: EGraph, c: int, factor: float, depth: int = 0) -> int:
 
     factor·select(p, a, k) = select(p, factor·a, factor·k), and a finite factor·k that overflows
     becomes the largest finite number: as an exponent it is as good, and -inf there means that
-    a term is absent. Exact but for rounding.
+    a term is absent. Exact but for rounding, and for NaN or inf in a masked place.
     """
     if factor == 1.0:
         return graph.find(c)
@@ -142,11 +144,23 @@ def scaled(graph: EGraph, c: int, factor: float, depth: int = 0) -> int:
     node = _first(graph, c, "add")
     if node is not None and depth < _DEPTH and any(_selects_constant(graph, a) for a in node[1]):
         a, b = (scaled(graph, x, factor, depth + 1) for x in node[1])
-        return graph.plus(a, b)
+        return _masked(graph, a, b) or _masked(graph, b, a) or graph.plus(a, b)
     inner = _times_constant(graph, c)
     if inner is not None:
         return graph.mul(inner[1], graph.number(inner[0] * factor, graph.dtype(c)))
     return graph.mul(c, graph.number(factor, graph.dtype(c)))
+
+
+def _masked(graph: EGraph, a: int, b: int) -> int | None:
+    """a + select(p, 0, k) = select(p, a, k) for an exponent and a k that swallows any a."""
+    for op, args, dtype, _ in graph.nodes(b):
+        if op == "select":
+            kept, gone = graph.constant(args[1]), graph.constant(args[2])
+            if kept == 0 and gone is not None and gone <= _SWALLOWS:
+                return graph.make("select", (args[0], a, args[2]), dtype)
+            if gone == 0 and kept is not None and kept <= _SWALLOWS:
+                return graph.make("select", (args[0], args[1], a), dtype)
+    return None
 
 
 def _largest(graph: EGraph, c: int) -> float:

@@ -282,25 +282,33 @@ def any_above(graph: EGraph, c: int, node: ENode) -> Iterator[int]:
 
 
 def _powers(graph: EGraph, x: int, axes: tuple[Var, ...]) -> list[int]:
-    """First arguments of rsums over K that are x times a positive constant."""
-    form, found = linear(graph, x), []
+    """First arguments of rsums over K that come from x times a positive constant."""
+    found: list[int] = []
     for c in graph.classes():
         for op, args, _, payload in graph.nodes(c):
             if op == "rsum" and payload == axes and args[0] not in found:
-                other = linear(graph, args[0])
-                scale = _ratio(form, other)
-                if scale is not None and scale > 0:
+                if any(scaled(graph, x, f) == graph.find(args[0]) for f in _factors(graph, args[0], x)):
                     found.append(args[0])
     return found
 
 
-def _ratio(a: Linear, b: Linear) -> float | None:
-    if not a.factors or set(a.factors) != set(b.factors) or a.constant or b.constant:
-        return None
-    first = next(iter(a.factors))
-    scale = b.factors[first] / a.factors[first]
-    rest = b.add(a, -scale)
-    return scale if not rest.factors else None
+def _factors(graph: EGraph, power: int, x: int) -> list[float]:
+    """Positive constants f for which `power` may be f·x."""
+    theirs, ours = _plain(graph, power), _plain(graph, x)
+    return [theirs[c] / f for c, f in ours.items() if f and theirs.get(c, 0.0) / f > 0][:2]
+
+
+def _plain(graph: EGraph, c: int) -> dict[int, float]:
+    """Factors of the classes in c, selections looked through."""
+    out: dict[int, float] = {}
+    for m, factor in linear(graph, c).factors.items():
+        picks = [args[1:] for op, args, _, _ in graph.nodes(m) if op == "select"]
+        inner = [a for a in picks[0] if graph.constant(a) is None] if picks else []
+        if inner:
+            out |= {k: v * factor for k, v in linear(graph, inner[0]).factors.items()}
+        else:
+            out[m] = factor
+    return out
 
 
 RULES: dict[str, tuple[Rule, ...]] = {
