@@ -11,25 +11,39 @@ from typing import Any
 from luminal.errors import ArgumentError
 from luminal.frontend import (
     evaluate,
+    functional_conv,
     functional_core,
     functional_index,
     functional_linear,
+    functional_loss,
     functional_math,
     functional_reduce,
+    functional_resize,
     functional_shape,
 )
+from luminal.frontend.evaluate import *  # noqa: F403
+from luminal.frontend.functional_conv import *  # noqa: F403
 from luminal.frontend.functional_core import *  # noqa: F403
 from luminal.frontend.functional_index import *  # noqa: F403
 from luminal.frontend.functional_linear import *  # noqa: F403
+from luminal.frontend.functional_loss import *  # noqa: F403
 from luminal.frontend.functional_math import *  # noqa: F403
 from luminal.frontend.functional_reduce import *  # noqa: F403
+from luminal.frontend.functional_resize import *  # noqa: F403
 from luminal.frontend.functional_shape import *  # noqa: F403
-from luminal.frontend.evaluate import *  # noqa: F403
-from luminal.frontend.tensor import Tensor, cast, dtype_of
+from luminal.frontend.tensor import (
+    Tensor,
+    cast,
+    dtype_of,
+    tensor,
+    tensor_from_bits,
+    update,
+)
 
 _MODULES = (
     functional_core, functional_index, functional_linear, functional_math, functional_reduce,
-    functional_shape, evaluate,
+    functional_shape, functional_conv,
+    functional_resize, functional_loss, evaluate,
 )  # fmt: skip
 _OPERATORS = {
     "add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "floordiv": "floor_divide",
@@ -43,7 +57,8 @@ _NO_METHODS = {
     "eye", "full", "hstack", "linspace", "meshgrid", "ones", "set_realizer", "stack", "vstack",
     "where", "zeros",
 }  # fmt: skip
-__all__ = sorted({name for module in _MODULES for name in module.__all__})
+_NAMES = sorted({name for module in _MODULES for name in module.__all__})
+__all__ = ["Tensor", "tensor", "tensor_from_bits", "update", *_NAMES]
 
 
 def _reflected(function: Any) -> Any:
@@ -82,7 +97,7 @@ def _reversed(x: Tensor) -> Tensor:
 
 def _install() -> None:
     found = {name: getattr(module, name) for module in _MODULES for name in module.__all__}
-    for name in __all__:
+    for name in _NAMES:
         if name not in _NO_METHODS:
             setattr(Tensor, name, found[name])
     for method, name in (_OPERATORS | _COMPARISONS | _UNARY).items():

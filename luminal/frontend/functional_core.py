@@ -65,8 +65,8 @@ def in_f32(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 def _pointwise(op: str, name: str, a: TensorLike, b: TensorLike) -> Tensor:
     dtype = result_type(a, b)
-    if dtype in (f16, bf16) and not (isinstance(a, Tensor) and isinstance(b, Tensor)):
-        return cast(apply(op, *common(name, a, b, dtype=f32)), dtype)  # scalars stay unrounded
+    if op == "Mul" and dtype in (f16, bf16) and not all(isinstance(v, Tensor) for v in (a, b)):
+        return cast(apply(op, *common(name, a, b, dtype=f32)), dtype)  # the scalar stays unrounded
     return apply(op, *common(name, a, b, dtype=dtype))
 
 
@@ -170,7 +170,9 @@ def _no_floats(x: Tensor) -> Tensor:
 
 def isnan(x: Tensor) -> Tensor:
     """True where x is not a number."""
-    return logical_not(apply("Add", lt(x, _INF), lt(-_INF, x))) if x.dtype.is_float else _no_floats(x)
+    return (
+        logical_not(apply("Add", lt(x, _INF), lt(-_INF, x))) if x.dtype.is_float else _no_floats(x)
+    )
 
 
 def isposinf(x: Tensor) -> Tensor:

@@ -28,11 +28,9 @@ from luminal.frontend.functional_core import (
 from luminal.frontend.functional_reduce import any as any_of
 from luminal.frontend.functional_reduce import lowest, reduce_many
 from luminal.frontend.functional_shape import (
-    expand,
     flip,
     movedim,
     overlap,
-    permute,
     ravel,
     reshape,
     select,
@@ -128,7 +126,7 @@ def arange(
     if count.hi < 0:
         count = const(0)
     base = iota(count)
-    if floats or want.is_float and not isinstance(start, Expr):
+    if floats or (want.is_float and not isinstance(start, Expr)):
         wide = want if want.bits >= 32 else f32
         return cast(add(mul(cast(base, wide), step), start), want)
     if not isinstance(start, Expr) or start.value is not None:
@@ -212,9 +210,7 @@ def take_along_dim(x: Tensor, index: Tensor, dim: int | None = None) -> Tensor:
     one = const(1)
     rest = [tuple(one if p == d else e for p, e in enumerate(t.dims)) for t in (x, index)]
     dims = broadcast_dims("take_along_dim", *rest)
-    x, index = (
-        broadcast(t, (*dims[:d], t.dims[d], *dims[d + 1 :])) for t in (x, index)
-    )
+    x, index = (broadcast(t, (*dims[:d], t.dims[d], *dims[d + 1 :])) for t in (x, index))
     return gather(x, d, index)
 
 
@@ -262,7 +258,9 @@ def scatter_reduce(
     elif reduce in ("amax", "amin"):
         sign = (lambda t: t) if reduce == "amax" else (lambda t: t.neg())
         own = sign(base) if include_self else where(touched, lowest(base.dtype), sign(base))
-        best = reduce_many("MaxReduce", where(hits, sign(values), lowest(base.dtype)), (x.ndim,), False)
+        best = reduce_many(
+            "MaxReduce", where(hits, sign(values), lowest(base.dtype)), (x.ndim,), False
+        )
         out = sign(own.maximum(best))
     else:
         raise fail(ArgumentError, "scatter_reduce", f"Got {reduce!r}; try 'sum' or 'amax'.")
@@ -369,7 +367,9 @@ def _sliced(x: Tensor, axis: int, part: slice) -> Tensor:
         raise fail(ArgumentError, "index", f"Got step {step}; expected a positive one. Try flip.")
     found = range(*part.indices(size))
     back = flip(x, axis)
-    return slice_axis(back, axis, size - 1 - found.start, size - found.stop - 1 if found else 0, -step)
+    return slice_axis(
+        back, axis, size - 1 - found.start, size - found.stop - 1 if found else 0, -step
+    )
 
 
 def _wrapped(index: Tensor, size: Expr) -> Tensor:

@@ -9,13 +9,12 @@ from collections.abc import Sequence
 from math import inf, sqrt
 
 from luminal.errors import ArgumentError, DTypeError, ShapeError
-from luminal.frontend.functional_core import add, mul, sub, where
+from luminal.frontend.functional_core import add, mul, where
 from luminal.frontend.functional_reduce import reduce_many, softmax
 from luminal.frontend.functional_shape import (
     diagonal,
     expand,
     flat_args,
-    movedim,
     permute,
     reshape,
     transpose,
@@ -35,7 +34,7 @@ from luminal.frontend.tensor import (
     scalar,
 )
 from luminal.ir.dtype import boolean
-from luminal.ir.expr import Expr, const, to_expr
+from luminal.ir.expr import Expr, const
 
 __all__ = [
     "addmm", "addmv", "baddbmm", "bilinear", "bmm", "dot", "einsum", "inner", "kron", "linear",

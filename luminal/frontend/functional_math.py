@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import reduce
-from math import inf, log10, pi, sqrt as real_sqrt
+from math import inf, pi
+from math import sqrt as real_sqrt
 
 from luminal.errors import ArgumentError
 from luminal.frontend.functional_core import (
@@ -20,6 +21,7 @@ from luminal.frontend.functional_core import (
     floating,
     floor,
     in_f32,
+    isinf,
     isnan,
     logical_and,
     logical_not,
@@ -32,14 +34,22 @@ from luminal.frontend.functional_core import (
     neg,
     reciprocal,
     remainder,
-    sign,
     signbit,
     sub,
-    truth,
     where,
 )
-from luminal.frontend.tensor import Tensor, TensorLike, apply, cast, common, fail, half_up, scalar
-from luminal.ir.dtype import f16, bf16, f32, f64, i64
+from luminal.frontend.tensor import (
+    Tensor,
+    TensorLike,
+    apply,
+    broadcast,
+    cast,
+    common,
+    fail,
+    half_up,
+    scalar,
+)
+from luminal.ir.dtype import f32, f64
 
 __all__ = [
     "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "celu", "cos", "cosh", "deg2rad",
@@ -106,7 +116,9 @@ _SINH = {
 def polynomial(x: Tensor, coefficients: Sequence[float]) -> Tensor:
     """c0 + c1 x + c2 x² + ... by Horner."""
     *rest, top = coefficients
-    return reduce(lambda acc, c: add(mul(acc, x), c), reversed(rest[:-1]), add(mul(x, top), rest[-1]))
+    return reduce(
+        lambda acc, c: add(mul(acc, x), c), reversed(rest[:-1]), add(mul(x, top), rest[-1])
+    )
 
 
 def _odd(x: Tensor, table: dict[object, Sequence[float]]) -> Tensor:
@@ -310,16 +322,20 @@ def _power_by_squares(x: Tensor, n: int) -> Tensor:
             out = x if out is None else mul(out, x)
         n >>= 1
         x = mul(x, x) if n else x
-    return out if out is not None else add(mul(x, 0), 1)
+    return out if out is not None else _one(x)
+
+
+def _one(x: Tensor) -> Tensor:
+    return broadcast(scalar(1, x.dtype), x.dims)
 
 
 def _integer_power(a: Tensor, b: Tensor) -> Tensor:
     """By squaring over the low 16 bits of the exponent; negative exponents give 0, 1 or -1."""
-    out, base, left = add(mul(a, 0), 1), a, abs(b)
+    out, base, left = _one(a), a, abs(b)
     for _ in range(16):
         odd = ne(remainder(left, 2), 0)
         out = where(odd, mul(out, base), out)
-        base, left = mul(base, base), sub(left, odd) if left is b else _half(left)
+        base, left = mul(base, base), _half(left)
     unit = logical_or(eq(a, 1), eq(a, -1)) if a.dtype.kind == "i" else eq(a, 1)
     return where(lt(b, 0), where(unit, out, 0), out)
 
@@ -335,9 +351,10 @@ def _float_power(a: Tensor, b: Tensor) -> Tensor:
     size = exp2(mul(y, log2(abs(x))))
     size = where(logical_or(eq(y, 0.0), eq(x, 1.0)), 1.0, size)
     whole = eq(floor(y), y)
-    odd = logical_and(whole, ne(remainder(y, 2.0), 0.0))
-    signed = where(odd, neg(size), where(logical_or(whole, eq(x, -inf)), size, float("nan")))
-    return cast(where(lt(x, 0.0), signed, size), a.dtype)
+    odd = eq(remainder(y, 2.0), 1.0)
+    real = logical_or(whole, logical_or(eq(x, -inf), eq(x, 0.0)))
+    signed = where(odd, neg(size), where(real, size, float("nan")))
+    return cast(where(signbit(x), signed, size), a.dtype)
 
 
 def pow(a: TensorLike, b: TensorLike) -> Tensor:
@@ -391,7 +408,8 @@ def hypot(a: TensorLike, b: TensorLike) -> Tensor:
     high = maximum(abs(x), abs(y))
     low = minimum(abs(x), abs(y))
     r = where(logical_or(eq(high, 0.0), eq(high, inf)), scalar(0.0, x.dtype), div(low, high))
-    return mul(high, sqrt(add(mul(r, r), 1.0)))
+    size = mul(high, sqrt(add(mul(r, r), 1.0)))
+    return where(logical_or(isinf(x), isinf(y)), inf, size)
 
 
 def lerp(start: Tensor, end: TensorLike, weight: TensorLike) -> Tensor:
@@ -512,7 +530,6 @@ def softsign(x: Tensor) -> Tensor:
     return div(x, add(abs(x), 1.0))
 
 
-@in_f32
 def tanhshrink(x: Tensor) -> Tensor:
     """x - tanh(x)."""
     return sub(x, tanh(x))

@@ -7,15 +7,14 @@ PyTorch treats them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import inf, log2
+from math import inf
 
 from luminal.errors import ArgumentError, ShapeError, UnsupportedError
+from luminal.frontend.functional_core import abs as absolute
 from luminal.frontend.functional_core import (
     add,
     div,
     eq,
-    fmax,
-    fmin,
     isnan,
     logical_and,
     logical_not,
@@ -29,14 +28,12 @@ from luminal.frontend.functional_core import (
     truth,
     where,
 )
-from luminal.frontend.functional_core import abs as absolute
 from luminal.frontend.functional_math import exp, log, pow, rsqrt, sqrt
 from luminal.frontend.functional_shape import axes_args, expand, pad, ravel, reshape
 from luminal.frontend.tensor import (
     Scalar,
     Tensor,
     apply,
-    broadcast,
     cast,
     dtype_of,
     fail,
@@ -46,8 +43,9 @@ from luminal.frontend.tensor import (
     reduce_axis,
     scalar,
 )
-from luminal.ir.dtype import DType, boolean, f32, i64
-from luminal.ir.expr import Expr, const, prod as product, to_expr
+from luminal.ir.dtype import DType, boolean, f32, i64, u8
+from luminal.ir.expr import Expr, const, to_expr
+from luminal.ir.expr import prod as product
 from luminal.ir.view import View, axes_of, slice_
 
 __all__ = [
@@ -156,13 +154,15 @@ def std_mean(
 
 
 def any(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """True where some element is not 0."""
-    return reduce_many("SumReduce", truth(x), axes_args("any", dim, x.ndim), keepdim)
+    """True where some element is not 0 (as u8 for u8)."""
+    found = reduce_many("SumReduce", truth(x), axes_args("any", dim, x.ndim), keepdim)
+    return cast(found, u8) if x.dtype == u8 else found
 
 
 def all(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """True where no element is 0."""
-    return logical_not(any(logical_not(x), dim, keepdim))
+    """True where no element is 0 (as u8 for u8)."""
+    found = logical_not(any(logical_not(x), dim, keepdim))
+    return cast(found, u8) if x.dtype == u8 else found
 
 
 def count_nonzero(x: Tensor, dim: Dims = None) -> Tensor:
@@ -296,7 +296,9 @@ def _running(x: Tensor, dim: int, best: str) -> tuple[Tensor, Tensor]:
     top = reduce_axis("MaxReduce", parts, x.ndim)
     reached = reshape(top, *top.dims, 1)
     hit = logical_or(eq(parts, reached), isnan(parts)) if x.dtype.is_float else eq(parts, reached)
-    place = prefixes(expand(reshape(iota(x.dims[d]), -1, *([1] * (x.ndim - 1 - d))), *x.dims), d, -1)
+    place = prefixes(
+        expand(reshape(iota(x.dims[d]), -1, *([1] * (x.ndim - 1 - d))), *x.dims), d, -1
+    )
     index = reduce_axis("MaxReduce", where(hit, place, -1), x.ndim)
     back = top if sign > 0 else neg(top) if x.dtype.is_float else sub(scalar(-1, x.dtype), top)
     return back, index

@@ -11,7 +11,7 @@ from functools import reduce
 from typing import Any
 
 from luminal.errors import ArgumentError, ShapeError, UnsupportedError
-from luminal.frontend.functional_core import lead, neutral, where
+from luminal.frontend.functional_core import neutral, where
 from luminal.frontend.tensor import (
     Scalar,
     Tensor,
@@ -29,8 +29,11 @@ from luminal.frontend.tensor import (
 )
 from luminal.ir.dtype import boolean
 from luminal.ir.expr import Expr, ExprLike, const, maximum, minimum, prod, remainder, to_expr
-from luminal.ir.view import Shape, View, axes_of, flip as flip_view, pad as pad_view
-from luminal.ir.view import permute as permute_view, slice_, unfold as unfold_view
+from luminal.ir.view import Shape, View, axes_of, slice_
+from luminal.ir.view import flip as flip_view
+from luminal.ir.view import pad as pad_view
+from luminal.ir.view import permute as permute_view
+from luminal.ir.view import unfold as unfold_view
 
 __all__ = [
     "broadcast_tensors", "broadcast_to", "cat", "chunk", "concat", "concatenate", "diag", "diagonal",
@@ -66,8 +69,8 @@ def _groups(old: Shape, new: Shape) -> list[tuple[int, int, int, int]] | None:
         a, b = const(1), const(1)
         while a != b or i == i0 or j == j0:
             more_a, more_b = i < len(old), j < len(new)
-            take_a = more_a and (a == b and i == i0 or _behind(a, b) or not more_b)
-            take_b = more_b and (a == b and j == j0 or _behind(b, a) or not more_a)
+            take_a = more_a and ((a == b and i == i0) or _behind(a, b) or not more_b)
+            take_b = more_b and ((a == b and j == j0) or _behind(b, a) or not more_a)
             if not take_a and not take_b:
                 if not more_a and not more_b:
                     break
@@ -232,7 +235,7 @@ def _bound(value: ExprLike | None, size: Expr, default: ExprLike) -> Expr:
     if value is None:
         return to_expr(default)
     e = to_expr(value)
-    if e.value is not None and e.value < 0 or e.value is None and e.hi < 0:
+    if (e.value is not None and e.value < 0) or (e.value is None and e.hi < 0):
         e = e + size
     return maximum(minimum(e, size), 0)
 
@@ -319,9 +322,7 @@ def tensor_split(x: Tensor, sections: int | Sequence[int], dim: int = 0) -> tupl
     """Pieces as equal as possible, or cut at the listed positions."""
     size = static("tensor_split", x.dims[normal_axis("tensor_split", dim, x.ndim)])
     if isinstance(sections, int):
-        sections = [
-            i * (size // sections) + min(i, size % sections) for i in range(1, sections)
-        ]
+        sections = [i * (size // sections) + min(i, size % sections) for i in range(1, sections)]
     cuts = [0, *sections, size]
     return tuple(slice_axis(x, dim, a, max(a, b)) for a, b in zip(cuts, cuts[1:], strict=False))
 
@@ -344,7 +345,9 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
         after = total - start - t.dims[d]
         parts.append(cast(t, dtype).through(pad_view(t.dims, d, start, after, fill)))
         start = start + t.dims[d]
-    return reduce(lambda a, b: apply("Add", a, b), parts) if len(parts) > 1 else cast(kept[0], dtype)
+    return (
+        reduce(lambda a, b: apply("Add", a, b), parts) if len(parts) > 1 else cast(kept[0], dtype)
+    )
 
 
 concat = concatenate = cat
@@ -442,9 +445,7 @@ def rot90(x: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
             return flip(transpose(x, a, b), b)
 
 
-def roll(
-    x: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None
-) -> Tensor:
+def roll(x: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None) -> Tensor:
     """x shifted cyclically along axes (over all elements if no axis is given)."""
     if dims is None:
         return reshape(roll(ravel(x), shifts, 0), *x.dims)

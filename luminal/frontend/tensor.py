@@ -204,7 +204,19 @@ def scalar(value: Scalar, dtype: DType) -> Tensor:
     if dtype.is_int:
         info = np.iinfo(dtype.np)
         value = (int(value) - int(info.min)) % (1 << dtype.bits) + int(info.min)
+    if dtype in (f16, bf16):
+        value = _half_value(float(value), dtype)
     return Tensor(Value("Constant", (), (), dtype, value=kind(value)))
+
+
+def _half_value(value: float, dtype: DType) -> float:
+    """The value rounded to f16 or bf16."""
+    if dtype == f16:
+        with np.errstate(over="ignore"):
+            return float(np.float16(value))
+    with np.errstate(over="ignore"):
+        bits = _to_bf16(np.float32(value))
+    return float((bits.astype(np.uint32) << 16).view(np.float32))
 
 
 def tensor(data: Any, dtype: DType | str | None = None, name: str = "") -> Tensor:
@@ -231,8 +243,8 @@ def tensor(data: Any, dtype: DType | str | None = None, name: str = "") -> Tenso
     return tensor_from_bits(array, have, name)
 
 
-def _to_bf16(array: np.ndarray) -> np.ndarray:
-    bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
+def _to_bf16(array: np.ndarray | np.floating) -> np.ndarray:
+    bits = np.asarray(array, np.float32).view(np.uint32)
     rounded = ((bits + (0x7FFF + ((bits >> 16) & 1)).astype(np.uint32)) >> 16).astype(np.uint16)
     return np.where(np.isnan(array), np.uint16(0x7FC0), rounded)
 
@@ -265,7 +277,9 @@ def cast(x: Tensor, dtype: DType) -> Tensor:
     source = x.source
     if isinstance(source.value, float | int) and not x.index_map.valid:
         exact = not x.dtype.is_float or (
-            dtype.is_float and x.dtype.bits >= 32 and float(np.float32(source.value)) == source.value
+            dtype.is_float
+            and x.dtype.bits >= 32
+            and float(np.float32(source.value)) == source.value
         )
         if exact:
             value = bool(source.value) if dtype.kind == "b" else source.value
@@ -402,7 +416,9 @@ def to_graph(
         edges = tuple(Edge(numbers[id(t.source)], t.index_map) for t in value.inputs)
         payload, name = value.value, value.name
         if isinstance(payload, ConstantData):
-            payload = payload if payload.name else ConstantData(f"constant{constants}", payload.array)
+            payload = (
+                payload if payload.name else ConstantData(f"constant{constants}", payload.array)
+            )
             name, constants = payload.name, constants + 1
         elif value.op == "Constant":
             name = repr(payload)

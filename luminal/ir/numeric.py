@@ -36,7 +36,7 @@ def lowest(dtype: DType) -> Scalar:
 
 
 def _round_bf16(x: np.ndarray) -> np.ndarray:
-    bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
+    bits = np.asarray(x, np.float32).view(np.uint32)
     rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)
     return np.where(np.isnan(x), np.float32(np.nan), rounded.view(np.float32)).astype(np.float32)
 
@@ -89,7 +89,7 @@ def decode(bits: np.ndarray, dtype: DType) -> np.ndarray:
 def encode(values: np.ndarray, dtype: DType) -> np.ndarray:
     """The bits of values of a computing dtype."""
     if dtype == bf16:
-        return (np.ascontiguousarray(values, np.float32).view(np.uint32) >> 16).astype(np.uint16)
+        return (np.asarray(values, np.float32).view(np.uint32) >> 16).astype(np.uint16)
     with np.errstate(over="ignore"):
         return np.asarray(values).astype(dtype.np, copy=False)
 
