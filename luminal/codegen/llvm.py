@@ -60,7 +60,7 @@ class _Printer:
     """State while one kernel is printed: `texts` maps names of values to operand texts, `lets` to
     their definitions; `nibbles` are values loaded from u4."""
 
-    def __init__(self, function: Function, target: Target):
+    def __init__(self, function: Function, target: Target) -> None:
         self.function = function
         self.emitter = Emitter(target)
         self.base_index = {name: i for i, name in enumerate(function.arguments)}

@@ -67,7 +67,7 @@ class Lanes:
 
     __slots__ = ("element", "emitter", "integer", "itype", "lanes", "type")
 
-    def __init__(self, emitter: Emitter, element: str, lanes: int):
+    def __init__(self, emitter: Emitter, element: str, lanes: int) -> None:
         self.emitter, self.element, self.lanes = emitter, element, lanes
         self.integer = integer_kind(element)
         self.type, self.itype = vector(element, lanes), vector(self.integer, lanes)

@@ -118,7 +118,7 @@ class Emitter:
 
     __slots__ = ("block", "count", "declared", "flags", "lines", "loops", "target", "x86")
 
-    def __init__(self, target: Target):
+    def __init__(self, target: Target) -> None:
         self.target = target
         self.flags = frozenset(f[1:] for f in target.features.split(",") if f.startswith("+"))
         self.x86 = target.triple.startswith(("x86_64", "i686"))
