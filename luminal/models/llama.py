@@ -50,7 +50,7 @@ def decoder_step(
         fed = step.feed_forward(layer, step.norm(layer, "ffn_norm", x))
         x = x + step.norm(layer, "post_ffw_norm", fed)
         updates += written
-    x = step.normalised(x[inputs.rows], weights.output_norm)
+    x = step.normalised(F.embedding(inputs.rows, x), weights.output_norm)
     return declared.linear(x, weights.output), *updates
 
 

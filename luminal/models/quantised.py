@@ -62,7 +62,7 @@ class WeightInputs:
 
     def rows(self, weight: Weight, ids: Tensor) -> Tensor:
         """The rows `ids` [n] of a matrix, f32 [n, columns]."""
-        return self._blocks(weight)[ids].reshape(ids.dims[0], weight.shape[1])
+        return F.embedding(ids, self._blocks(weight)).reshape(ids.dims[0], weight.shape[1])
 
     def _blocks(self, weight: Weight) -> Tensor:
         """The decoded matrix f32 [rows, *split], where every scale belongs to one index."""
