@@ -94,12 +94,14 @@ def _dims(facts: Facts) -> set[Var]:
 
 
 def _largest_hoisted(facts: Facts, nest: Nest, r: Term) -> Term:
-    """The biggest term around a statistic that needs no further axis."""
+    """The biggest term around a statistic that needs no further axis and no other statistic."""
+    inside = set(facts.walk(r))
     best = r
     for t in facts.walk(*nest.values):
-        if t.free & set(nest.free) == r.free & set(nest.free) and t not in nest.values:
-            if not t.free - r.free and r in set(facts.walk(t)) and t.dtype == r.dtype:
-                best = t
+        within = set(facts.walk(t))
+        others = any(x.op in REDUCTIONS and x not in inside for x in within)
+        if r in within and not others and t.free <= r.free and t.dtype == r.dtype:
+            best = t if t not in nest.values else best
     return best
 
 
