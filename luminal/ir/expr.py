@@ -391,7 +391,7 @@ def _rejoin(terms: dict[Monomial, int]) -> list[tuple[Monomial, int]]:
             if not isinstance(atom, Mod):
                 continue
             rest = monomial[:position] + monomial[position + 1 :]
-            partner = Expr(((rest, coef),)) * atom.b * Expr((((Div(atom.a, atom.b),), 1),))
+            partner = Expr(((rest, coef),)) * atom.b * floor_div(atom.a, atom.b)
             if len(partner.terms) != 1 or terms.get(partner.terms[0][0]) != partner.terms[0][1]:
                 continue
             left = {m: c for m, c in terms.items() if m not in (monomial, partner.terms[0][0])}

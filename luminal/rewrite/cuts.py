@@ -22,7 +22,9 @@ LARGEST_CONE = 128
 LARGEST_MULTIPLE = 4
 """How often one node may be read at different places for one element."""
 CHEAP = 8
-"""Flops an element that may be spent again instead of being loaded."""
+"""Flops an element that a second reader may spend again instead of loading it."""
+NEARLY_FREE = 2
+"""Flops an element that may be spent for every element of a broadcast."""
 _REACH = 8
 
 
@@ -99,6 +101,7 @@ class _Chooser:
             for slot, edge in enumerate(node.inputs):
                 self.users[edge.node].append((n, slot))
         self.candidate = [False] * len(self.nodes)
+        self.repeated = [False] * len(self.nodes)
         self.facts = [_Facts() for _ in self.nodes]
         for wanted in prepared.outputs:
             self.cuts.stored.add(wanted.node)
@@ -129,6 +132,7 @@ class _Chooser:
             if n in self.cuts.stored:
                 continue
             self.candidate[n] = repeated or len(keys) > 1
+            self.repeated[n] = repeated
             if not self.candidate[n] and self.users[n]:
                 user = self.users[n][0][0]
                 root[n] = root[user] if _elementwise(self.nodes[user]) else user
@@ -160,12 +164,15 @@ class _Chooser:
         """Stored, soft or shared, for a node that several places read."""
         if facts.heavy and not (self._reaches_maximum(n) or self._is_summed_power(n)):
             self._store(n)
-        elif facts.heavy or facts.reduces or facts.flops > CHEAP:
+        elif facts.heavy or facts.reduces or facts.flops > self._allowance(n):
             self.cuts.soft.add(n)
             over = facts.heavy or facts.over
             self.facts[n] = _Facts(flops=facts.flops, reduces=facts.reduces, over=over)
         else:
             self.cuts.shared.add(n)
+
+    def _allowance(self, n: int) -> int:
+        return NEARLY_FREE if self.repeated[n] else CHEAP
 
     def _store(self, n: int) -> None:
         self.cuts.stored.add(n)

@@ -29,6 +29,8 @@ _TYPICAL = 512
 _OVERLAP = 0.3
 """The part of the smaller of compute and memory time that the larger does not hide."""
 _LARGEST_TERM = 400
+_OPERATION, _STATISTIC = 0.005, 0.02
+"""What one more operation, or one more reduction, in the loop of a contraction costs of it all."""
 NEVER = 1e15
 
 
@@ -86,7 +88,7 @@ def kernel_us(
     for name, points in walk.loads.items():
         elements, size = buffers(name)
         bytes_ += min(elements, points) * size
-    return machine.time_us(walk.flops, bytes_)
+    return machine.time_us(walk.flops, bytes_) * (1 + walk.clutter) - machine.target.launch_us * walk.clutter
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,7 @@ class _Walk:
         self.flops = 0.0
         self.loads: dict[str, float] = {}
         self.illegal = False
+        self.clutter = 0.0
 
     def visit(self, t: Term, place: _Place) -> None:
         """Adds the work of a subterm, once."""
@@ -120,6 +123,8 @@ class _Walk:
         axes = t.free & (self.free | place.bound)
         if WEIGHTS[t.op]:
             self.flops += WEIGHTS[t.op] * self.machine.points(axes) * self._again(axes, place)
+            if place.shared and t.op not in ("cast", "cond", "index", "select"):
+                self.clutter += _OPERATION
         if t.op == "load":
             for inner in postorder(t):
                 if inner.op == "load":
@@ -144,6 +149,8 @@ class _Walk:
         if not place.online and points(own) > _SMALL_LOOP and not t.free.isdisjoint(place.bound):
             self.illegal = True
         outer = _Place(place.bound, rows)
+        if place.shared and not place.online and t.free.isdisjoint(place.bound):
+            self.clutter += _STATISTIC
         inside = frozenset().union(*(a.free for a in t.args)) & (known | own)
         self.flops += WEIGHTS[t.op] * points(inside) * self._again(result, outer)
         bound = place.bound | own
