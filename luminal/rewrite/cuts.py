@@ -74,8 +74,6 @@ def _elementwise(node: Node) -> bool:
 
 def _expands(view: View) -> bool:
     """True if source elements are read more than once (padding aside)."""
-    if view.is_identity:
-        return False
     used = {v for e in view.index for v in e.variables()}
     for d, extent in enumerate(view.shape):
         if extent.value != 1 and not any(v.name == f"i{d}" for v in used):
@@ -100,6 +98,7 @@ class _Chooser:
         for n, node in enumerate(self.nodes):
             for slot, edge in enumerate(node.inputs):
                 self.users[edge.node].append((n, slot))
+        self.identical: dict[int, bool] = {}
         self.candidate = [False] * len(self.nodes)
         self.repeated = [False] * len(self.nodes)
         self.facts = [_Facts() for _ in self.nodes]
@@ -137,17 +136,26 @@ class _Chooser:
                 user = self.users[n][0][0]
                 root[n] = root[user] if _elementwise(self.nodes[user]) else user
 
+    def _plain(self, view: View) -> bool:
+        """`view.is_identity`, remembered."""
+        if id(view) not in self.identical:
+            self.identical[id(view)] = view.is_identity
+        return self.identical[id(view)]
+
+    def _repeats(self, view: View) -> bool:
+        return not self._plain(view) and _expands(view)
+
     def _use(self, n: int, user: int, slot: int, root: list[int]) -> tuple[object, bool]:
         node = self.nodes[user]
         view = node.inputs[slot].view
         if node.op == "Gather":
             return (user, slot), True
         if node.op == "Scatter":
-            return (user, slot), slot != 2 or _expands(view)
+            return (user, slot), slot != 2 or self._repeats(view)
         if not _elementwise(node):
-            return (user, slot), _expands(view)
-        key = root[user] if view.is_identity else (root[user], view)
-        return key, _expands(view)
+            return (user, slot), self._repeats(view)
+        key = root[user] if self._plain(view) else (root[user], view)
+        return key, self._repeats(view)
 
     def _visit(self, n: int, node: Node) -> None:
         self._guard_inputs(n, node)
@@ -221,15 +229,13 @@ class _Chooser:
     def _merge(self, n: int, node: Node) -> _Facts:
         """The facts of a node from those of its inputs."""
         out = _Facts(cone=1 << n, flops=self._own_flops(node), reduces=_reduces(node, self.nodes))
-        views: dict[int, set[View]] = {}
         for edge in node.inputs:
             f = self.facts[edge.node]
             if edge.node in self.cuts.stored or _free(self.nodes[edge.node]):
                 continue
-            views.setdefault(edge.node, set()).add(edge.view)
             shared = bool(out.cone & f.cone)
             out.multiple = (
-                out.multiple + f.multiple if shared and not edge.view.is_identity
+                out.multiple + f.multiple if shared and not self._plain(edge.view)
                 else max(out.multiple, f.multiple)
             )  # fmt: skip
             out.cone |= f.cone
@@ -269,7 +275,7 @@ class _Chooser:
             inner = self.nodes[inner.inputs[0].node]
         if inner.op != "Mul":
             return False
-        return any(_expands(e.view) for e in inner.inputs) and all(
+        return any(self._repeats(e.view) for e in inner.inputs) and all(
             self.nodes[e.node].shape for e in inner.inputs
         )
 

@@ -64,6 +64,8 @@ def prepare(graph: Graph) -> Prepared:
 def _moved(placed: dict[int, Edge], edge: Edge) -> Edge:
     """An edge to where its node is now; nodes move through views without padding only."""
     base = placed[edge.node]
+    if base.view.shape is base.view.source:  # as `identity` makes it
+        return Edge(base.node, edge.view)
     view = base.view.then(edge.view)
     if view is None:
         raise InternalError("[prepare] two paddings meet on one edge.")

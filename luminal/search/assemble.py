@@ -34,6 +34,7 @@ class _Step:
     kernel: Kernel
     dest: str
     cost_us: float
+    reads: tuple[str, ...]
 
 
 def assemble(space: Space, picked: list[Picked]) -> Plan:
@@ -80,7 +81,7 @@ def _instantiate(space: Space, picked: list[Picked]) -> tuple[list[_Step], dict[
             index = tuple(rename_in_expr(e, names) for e in cut.index)
             store = Store(names[cut.name], index, rename_buffers(term, names))
             kernel = Kernel("", cut.axes, (store,), None, cut.ordered)
-            placed.append((call.order[i], _Step(kernel, names.get(cut.dest, ""), us)))
+            placed.append((call.order[i], _Step(kernel, names.get(cut.dest, ""), us, kernel.reads())))
             shapes[names[cut.name]] = Source(names[cut.name], cut.shape, cut.dtype)
     placed.sort(key=lambda p: p[0])
     return [s for _, s in placed], shapes
@@ -98,9 +99,7 @@ class _Builder:
 
     def _readers(self, name: str) -> list[int]:
         """Positions of kernels that need the present contents of a buffer."""
-        return [
-            p for p, s in enumerate(self.steps) if name in s.kernel.reads() or s.dest == name
-        ]
+        return [p for p, s in enumerate(self.steps) if name in s.reads or s.dest == name]
 
     def scatters(self) -> None:
         """Every scatter writes into its dest if that dies here, else into a copy of it."""
@@ -112,14 +111,14 @@ class _Builder:
                 out = step.kernel.stores[0].buffer
                 held = self.buffers[step.dest]
                 last = all(q <= p for q in self._readers(step.dest))
-                mine = step.dest not in step.kernel.reads()
+                mine = step.dest not in step.reads
                 dies = held.kind == "temp" or (
                     held.kind == "input" and self._ends_in(out, updated.get(step.dest, ""))
                 )
                 if last and mine and dies:
                     self.buffers[out] = replace(self.buffers[out], alias=step.dest)
                 else:
-                    self.steps.insert(p, _Step(self._copy(step.dest, out), "", 0.0))
+                    self.steps.insert(p, self._copy(step.dest, out))
                     p += 1
             p += 1
 
@@ -132,10 +131,11 @@ class _Builder:
             name = following[0].kernel.stores[0].buffer
         return True
 
-    def _copy(self, source: str, target: str) -> Kernel:
+    def _copy(self, source: str, target: str) -> _Step:
         s = self.shapes[source]
         axes, index = _axes_of(s.shape)
-        return Kernel("", axes, (Store(target, index, load(source, index, s.dtype)),))
+        kernel = Kernel("", axes, (Store(target, index, load(source, index, s.dtype)),))
+        return _Step(kernel, "", 0.0, (source,))
 
     def _root(self, name: str) -> str:
         while self.buffers[name].alias:
@@ -161,7 +161,7 @@ class _Builder:
             self.buffers[r.buffer] = replace(held, kind="temp")
             self.shapes[r.buffer] = Source(r.buffer, held.shape, held.dtype)
             self.buffers[name] = replace(held, name=name, kind="output", alias=r.updates)
-            self.steps.append(_Step(self._copy(r.buffer, name), "", 0.0))
+            self.steps.append(self._copy(r.buffer, name))
             self.outputs[slot] = name
 
     def _in_place(self, r: Result) -> bool:
@@ -200,4 +200,3 @@ def _axes_of(shape: Shape) -> tuple[tuple[Var, ...], tuple]:
             axes.append(axis_var(f"x{d}", extent))
             index.append(to_expr(axes[-1]))
     return tuple(axes), tuple(index)
-
