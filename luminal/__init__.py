@@ -19,9 +19,9 @@ _PLACES = {
     "Function": ("luminal.function", "Function"),
     "InputSpec": ("luminal.function", "InputSpec"),
     "Config": ("luminal.config", "Config"),
-    "Tensor": ("luminal.frontend.tensor", "Tensor"),
-    "tensor": ("luminal.frontend.tensor", "tensor"),
-    "update": ("luminal.frontend.tensor", "update"),
+    "Tensor": ("luminal.frontend.functional", "Tensor"),
+    "tensor": ("luminal.frontend.functional", "tensor"),
+    "update": ("luminal.frontend.functional", "update"),
     **{name: ("luminal.ir.dtype", name) for name in
        ("f64", "f32", "f16", "bf16", "i64", "i32", "i16", "i8", "u8")},
     "bool_": ("luminal.ir.dtype", "boolean"),

@@ -11,26 +11,44 @@ from typing import Any
 from luminal.errors import ArgumentError
 from luminal.frontend import (
     evaluate,
+    functional_activation,
     functional_conv,
     functional_core,
+    functional_create,
     functional_index,
+    functional_integer,
+    functional_join,
+    functional_key,
     functional_linear,
     functional_loss,
     functional_math,
+    functional_norm,
+    functional_power,
     functional_reduce,
     functional_resize,
+    functional_scan,
     functional_shape,
+    functional_sort,
 )
 from luminal.frontend.evaluate import *  # noqa: F403
+from luminal.frontend.functional_activation import *  # noqa: F403
 from luminal.frontend.functional_conv import *  # noqa: F403
 from luminal.frontend.functional_core import *  # noqa: F403
+from luminal.frontend.functional_create import *  # noqa: F403
 from luminal.frontend.functional_index import *  # noqa: F403
+from luminal.frontend.functional_integer import *  # noqa: F403
+from luminal.frontend.functional_join import *  # noqa: F403
+from luminal.frontend.functional_key import *  # noqa: F403
 from luminal.frontend.functional_linear import *  # noqa: F403
 from luminal.frontend.functional_loss import *  # noqa: F403
 from luminal.frontend.functional_math import *  # noqa: F403
+from luminal.frontend.functional_norm import *  # noqa: F403
+from luminal.frontend.functional_power import *  # noqa: F403
 from luminal.frontend.functional_reduce import *  # noqa: F403
 from luminal.frontend.functional_resize import *  # noqa: F403
+from luminal.frontend.functional_scan import *  # noqa: F403
 from luminal.frontend.functional_shape import *  # noqa: F403
+from luminal.frontend.functional_sort import *  # noqa: F403
 from luminal.frontend.tensor import (
     Tensor,
     cast,
@@ -41,10 +59,26 @@ from luminal.frontend.tensor import (
 )
 
 _MODULES = (
-    functional_core, functional_index, functional_linear, functional_math, functional_reduce,
-    functional_shape, functional_conv,
-    functional_resize, functional_loss, evaluate,
-)  # fmt: skip
+    evaluate,
+    functional_activation,
+    functional_conv,
+    functional_core,
+    functional_create,
+    functional_index,
+    functional_integer,
+    functional_join,
+    functional_key,
+    functional_linear,
+    functional_loss,
+    functional_math,
+    functional_norm,
+    functional_power,
+    functional_reduce,
+    functional_resize,
+    functional_scan,
+    functional_shape,
+    functional_sort,
+)
 _OPERATORS = {
     "add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "floordiv": "floor_divide",
     "mod": "remainder", "pow": "pow", "matmul": "matmul", "and": "bitwise_and", "or": "bitwise_or",

@@ -10,11 +10,14 @@ from functools import reduce
 from typing import Any
 
 from luminal.errors import ArgumentError, ShapeError
-from luminal.frontend.functional_core import abs, add, div, mul
+from luminal.frontend.functional_activation import relu
+from luminal.frontend.functional_core import abs, add, mul
+from luminal.frontend.functional_integer import div
+from luminal.frontend.functional_join import pad
 from luminal.frontend.functional_linear import contract
-from luminal.frontend.functional_math import pow, relu
+from luminal.frontend.functional_power import pow
 from luminal.frontend.functional_reduce import argmax, lowest, reduce_many
-from luminal.frontend.functional_shape import flip, movedim, pad, reshape, transpose, unsqueeze
+from luminal.frontend.functional_shape import flip, movedim, reshape, transpose, unsqueeze
 from luminal.frontend.tensor import (
     Scalar,
     Tensor,

@@ -10,7 +10,9 @@ from math import inf, sqrt
 
 from luminal.errors import ArgumentError, DTypeError, ShapeError
 from luminal.frontend.functional_core import add, mul, where
-from luminal.frontend.functional_reduce import reduce_many, softmax
+from luminal.frontend.functional_join import tril
+from luminal.frontend.functional_norm import softmax
+from luminal.frontend.functional_reduce import reduce_many
 from luminal.frontend.functional_shape import (
     diagonal,
     expand,
@@ -18,7 +20,6 @@ from luminal.frontend.functional_shape import (
     permute,
     reshape,
     transpose,
-    tril,
     unsqueeze,
 )
 from luminal.frontend.tensor import (

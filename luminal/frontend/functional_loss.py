@@ -9,7 +9,6 @@ from luminal.errors import ArgumentError, ShapeError
 from luminal.frontend.functional_core import (
     abs,
     add,
-    div,
     eq,
     logical_not,
     lt,
@@ -21,8 +20,11 @@ from luminal.frontend.functional_core import (
     where,
 )
 from luminal.frontend.functional_index import gather, take_blocks
-from luminal.frontend.functional_math import exp, log, log1p, xlogy
-from luminal.frontend.functional_reduce import log_softmax, mean, norm
+from luminal.frontend.functional_integer import div
+from luminal.frontend.functional_math import exp, log, log1p
+from luminal.frontend.functional_norm import log_softmax, norm
+from luminal.frontend.functional_power import xlogy
+from luminal.frontend.functional_reduce import mean
 from luminal.frontend.functional_reduce import sum as sum_of
 from luminal.frontend.functional_shape import reshape, unsqueeze
 from luminal.frontend.tensor import Tensor, cast, fail, half_up, scalar

@@ -8,57 +8,60 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import reduce
-from math import inf, pi
-from math import sqrt as real_sqrt
+from math import pi
 
-from luminal.errors import ArgumentError
 from luminal.frontend.functional_core import (
     abs,
     add,
-    clamp,
-    div,
     eq,
-    floating,
-    floor,
     in_f32,
-    isinf,
-    isnan,
-    logical_and,
-    logical_not,
-    logical_or,
     lt,
-    maximum,
     minimum,
     mul,
-    ne,
     neg,
     reciprocal,
-    remainder,
-    signbit,
     sub,
     where,
 )
+from luminal.frontend.functional_integer import div
 from luminal.frontend.tensor import (
     Tensor,
-    TensorLike,
     apply,
-    broadcast,
     cast,
     common,
-    fail,
-    half_up,
     scalar,
 )
 from luminal.ir.dtype import f32, f64
 
 __all__ = [
-    "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "celu", "cos", "cosh", "deg2rad",
-    "elu", "erf", "erfc", "exp", "exp2", "expm1", "frac", "gelu", "glu", "hardshrink",
-    "hardsigmoid", "hardswish", "hardtanh", "hypot", "leaky_relu", "lerp", "log", "log10", "log1p",
-    "log2", "logaddexp", "logit", "logsigmoid", "mish", "pow", "prelu", "rad2deg", "relu", "relu6",
-    "rsqrt", "selu", "sigmoid", "silu", "sin", "sinc", "sinh", "softplus", "softshrink", "softsign",
-    "sqrt", "tan", "tanh", "tanhshrink", "threshold", "xlogy",
-]  # fmt: skip
+    "acos",
+    "acosh",
+    "asin",
+    "asinh",
+    "atan",
+    "atanh",
+    "cos",
+    "cosh",
+    "deg2rad",
+    "erf",
+    "erfc",
+    "exp",
+    "exp2",
+    "expm1",
+    "frac",
+    "log",
+    "log10",
+    "log1p",
+    "log2",
+    "rad2deg",
+    "rsqrt",
+    "sin",
+    "sinc",
+    "sinh",
+    "sqrt",
+    "tan",
+    "tanh",
+]
 
 LOG2_E = 1.4426950408889634
 LN_2 = 0.6931471805599453
@@ -229,20 +232,6 @@ def atan(x: Tensor) -> Tensor:
     return where(lt(x, 0.0), neg(out), out)
 
 
-def atan2(y: TensorLike, x: TensorLike) -> Tensor:
-    """The angle of the point (x, y)."""
-    dtype = floating(y, x)
-    a, b = (half_up(v) for v in common("atan2", y, x, dtype=dtype))
-    up, right = abs(a), abs(b)
-    both = logical_and(eq(up, inf), eq(right, inf))
-    high, low = maximum(up, right), minimum(up, right)
-    ratio = where(both, 1.0, where(eq(high, 0.0), scalar(0.0, a.dtype), div(low, high)))
-    angle = atan(ratio)
-    angle = where(lt(right, up), sub(pi / 2, angle), angle)
-    angle = where(signbit(b), sub(pi, angle), angle)
-    return cast(where(signbit(a), neg(angle), angle), dtype)
-
-
 @in_f32
 def asin(x: Tensor) -> Tensor:
     """The arc sine; NaN outside [-1, 1]."""
@@ -315,70 +304,6 @@ def erfc(x: Tensor) -> Tensor:
     return where(lt(abs(x), 1.0), near, where(lt(x, 0.0), sub(2.0, tail), tail))
 
 
-def _power_by_squares(x: Tensor, n: int) -> Tensor:
-    out: Tensor | None = None
-    while n:
-        if n & 1:
-            out = x if out is None else mul(out, x)
-        n >>= 1
-        x = mul(x, x) if n else x
-    return out if out is not None else _one(x)
-
-
-def _one(x: Tensor) -> Tensor:
-    return broadcast(scalar(1, x.dtype), x.dims)
-
-
-def _integer_power(a: Tensor, b: Tensor) -> Tensor:
-    """By squaring over the low 16 bits of the exponent; negative exponents give 0, 1 or -1."""
-    out, base, left = _one(a), a, abs(b)
-    for _ in range(16):
-        odd = ne(remainder(left, 2), 0)
-        out = where(odd, mul(out, base), out)
-        base, left = mul(base, base), _half(left)
-    unit = logical_or(eq(a, 1), eq(a, -1)) if a.dtype.kind == "i" else eq(a, 1)
-    return where(lt(b, 0), where(unit, out, 0), out)
-
-
-def _half(x: Tensor) -> Tensor:
-    from_zero = sub(x, remainder(x, 2))
-    return cast(mul(cast(from_zero, f64), 0.5), x.dtype)
-
-
-def _float_power(a: Tensor, b: Tensor) -> Tensor:
-    """exp2(b log2 |a|), in f64 for the digits, with the sign rules of C's pow."""
-    x, y = cast(a, f64), cast(b, f64)
-    size = exp2(mul(y, log2(abs(x))))
-    size = where(logical_or(eq(y, 0.0), eq(x, 1.0)), 1.0, size)
-    whole = eq(floor(y), y)
-    odd = eq(remainder(y, 2.0), 1.0)
-    real = logical_or(whole, logical_or(eq(x, -inf), eq(x, 0.0)))
-    signed = where(odd, neg(size), where(real, size, float("nan")))
-    return cast(where(signbit(x), signed, size), a.dtype)
-
-
-def pow(a: TensorLike, b: TensorLike) -> Tensor:
-    """a to the power b; integers stay integers."""
-    if isinstance(a, Tensor) and isinstance(b, int | float) and not isinstance(b, bool):
-        dtype = common("pow", a, b)[0].dtype
-        base = half_up(cast(a, dtype))
-        if b == int(b) if abs_float(b) < 64 else False:
-            n = int(b)
-            if n >= 0:
-                return cast(_power_by_squares(base, n), dtype)
-            if dtype.is_float:
-                return cast(reciprocal(_power_by_squares(base, -n)), dtype)
-        if dtype.is_float and b in (0.5, -0.5):
-            return cast(sqrt(base) if b > 0 else rsqrt(base), dtype)
-    x, y = common("pow", a, b)
-    return _float_power(x, y) if x.dtype.is_float else _integer_power(x, y)
-
-
-def abs_float(value: float) -> float:
-    """|value| of a Python number."""
-    return -value if value < 0 else value
-
-
 @in_f32
 def frac(x: Tensor) -> Tensor:
     """The fractional part, with x's sign."""
@@ -400,175 +325,3 @@ def sinc(x: Tensor) -> Tensor:
     """sin(pi x) / (pi x), 1 at 0."""
     a = mul(x, pi)
     return where(eq(x, 0.0), 1.0, div(sin(a), a))
-
-
-def hypot(a: TensorLike, b: TensorLike) -> Tensor:
-    """sqrt(a² + b²) without overflow."""
-    x, y = common("hypot", a, b, dtype=floating(a, b))
-    high = maximum(abs(x), abs(y))
-    low = minimum(abs(x), abs(y))
-    r = where(logical_or(eq(high, 0.0), eq(high, inf)), scalar(0.0, x.dtype), div(low, high))
-    size = mul(high, sqrt(add(mul(r, r), 1.0)))
-    return where(logical_or(isinf(x), isinf(y)), inf, size)
-
-
-def lerp(start: Tensor, end: TensorLike, weight: TensorLike) -> Tensor:
-    """start + weight (end - start)."""
-    return add(start, mul(sub(end, start), weight))
-
-
-def xlogy(a: TensorLike, b: TensorLike) -> Tensor:
-    """a log(b), 0 where a is 0."""
-    x, y = common("xlogy", a, b, dtype=floating(a, b))
-    return where(isnan(y), y, where(eq(x, 0.0), scalar(0.0, x.dtype), mul(x, log(y))))
-
-
-def logaddexp(a: TensorLike, b: TensorLike) -> Tensor:
-    """log(exp(a) + exp(b))."""
-    x, y = common("logaddexp", a, b, dtype=floating(a, b))
-    high = maximum(x, y)
-    gap = where(eq(x, y), scalar(0.0, x.dtype), neg(abs(sub(x, y))))
-    return add(high, log1p(exp(gap)))
-
-
-@in_f32
-def sigmoid(x: Tensor) -> Tensor:
-    """1 / (1 + exp(-x))."""
-    return reciprocal(add(exp2(mul(x, -LOG2_E)), 1.0))
-
-
-@in_f32
-def logit(x: Tensor, eps: float | None = None) -> Tensor:
-    """log(x / (1 - x)), x first clamped to [eps, 1 - eps] if eps is given."""
-    x = x if eps is None else clamp(x, eps, 1.0 - eps)
-    return log(div(x, sub(1.0, x)))
-
-
-@in_f32
-def logsigmoid(x: Tensor) -> Tensor:
-    """log(sigmoid(x))."""
-    return sub(minimum(x, 0.0), log1p(exp(neg(abs(x)))))
-
-
-@in_f32
-def silu(x: Tensor) -> Tensor:
-    """x sigmoid(x)."""
-    return div(x, add(exp2(mul(x, -LOG2_E)), 1.0))
-
-
-@in_f32
-def gelu(x: Tensor, approximate: str = "none") -> Tensor:
-    """x times the normal distribution function at x ('tanh': its usual approximation)."""
-    if approximate == "tanh":  # (1 + tanh u) / 2 is sigmoid(2u)
-        slope = real_sqrt(8 / pi)
-        inner = mul(x, add(mul(mul(x, x), 0.044715 * slope), slope))
-        return div(x, add(exp2(mul(inner, -LOG2_E)), 1.0))
-    if approximate != "none":
-        raise fail(ArgumentError, "gelu", f"Got approximate={approximate!r}; try 'tanh'.")
-    return mul(mul(x, 0.5), add(erf(mul(x, real_sqrt(0.5))), 1.0))
-
-
-def relu(x: Tensor) -> Tensor:
-    """max(x, 0)."""
-    return maximum(x, 0)
-
-
-def relu6(x: Tensor) -> Tensor:
-    """x limited to [0, 6]."""
-    return clamp(x, 0, 6)
-
-
-def leaky_relu(x: Tensor, negative_slope: float = 0.01) -> Tensor:
-    """x, times a slope below 0."""
-    return where(lt(0, x), x, mul(x, negative_slope))
-
-
-def prelu(x: Tensor, weight: Tensor) -> Tensor:
-    """x, times a learnt slope per channel below 0."""
-    if weight.ndim == 1 and x.ndim > 1:
-        order = [1] * (x.ndim - 2)
-        weight = weight.reshape(-1, *order)
-    return where(lt(0, x), x, mul(x, weight))
-
-
-@in_f32
-def elu(x: Tensor, alpha: float = 1.0) -> Tensor:
-    """x, or alpha (exp(x) - 1) below 0."""
-    return where(lt(0.0, x), x, mul(expm1(x), alpha))
-
-
-@in_f32
-def celu(x: Tensor, alpha: float = 1.0) -> Tensor:
-    """x, or alpha (exp(x / alpha) - 1) below 0."""
-    return where(lt(0.0, x), x, mul(expm1(mul(x, 1.0 / alpha)), alpha))
-
-
-@in_f32
-def selu(x: Tensor) -> Tensor:
-    """The self-normalising ELU."""
-    scale, alpha = 1.0507009873554805, 1.6732632423543772
-    return mul(where(lt(0.0, x), x, mul(expm1(x), alpha)), scale)
-
-
-@in_f32
-def softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
-    """log(1 + exp(beta x)) / beta, x itself above the threshold."""
-    scaled = mul(x, beta)
-    soft = add(maximum(scaled, 0.0), log1p(exp(neg(abs(scaled)))))
-    return where(lt(threshold, scaled), x, mul(soft, 1.0 / beta))
-
-
-@in_f32
-def mish(x: Tensor) -> Tensor:
-    """x tanh(softplus(x))."""
-    return mul(x, tanh(softplus(x)))
-
-
-@in_f32
-def softsign(x: Tensor) -> Tensor:
-    """x / (1 + |x|)."""
-    return div(x, add(abs(x), 1.0))
-
-
-def tanhshrink(x: Tensor) -> Tensor:
-    """x - tanh(x)."""
-    return sub(x, tanh(x))
-
-
-def hardtanh(x: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
-    """x limited to a range."""
-    return clamp(x, min_val, max_val)
-
-
-@in_f32
-def hardsigmoid(x: Tensor) -> Tensor:
-    """clamp(x + 3, 0, 6) / 6."""
-    return mul(clamp(add(x, 3.0), 0.0, 6.0), 1.0 / 6.0)
-
-
-@in_f32
-def hardswish(x: Tensor) -> Tensor:
-    """x hardsigmoid(x)."""
-    return mul(x, hardsigmoid(x))
-
-
-def hardshrink(x: Tensor, lambd: float = 0.5) -> Tensor:
-    """x, 0 within [-lambd, lambd]."""
-    inside = logical_and(logical_not(lt(lambd, x)), logical_not(lt(x, -lambd)))
-    return where(logical_and(inside, logical_not(isnan(x))), scalar(0, x.dtype), x)
-
-
-def softshrink(x: Tensor, lambd: float = 0.5) -> Tensor:
-    """x moved towards 0 by lambd."""
-    return where(lt(lambd, x), sub(x, lambd), where(lt(x, -lambd), add(x, lambd), mul(x, 0.0)))
-
-
-def threshold(x: Tensor, threshold: float, value: float) -> Tensor:
-    """x where it exceeds the threshold, else a value."""
-    return where(lt(threshold, x), x, cast(scalar(value, f32), x.dtype))
-
-
-def glu(x: Tensor, dim: int = -1) -> Tensor:
-    """First half of an axis times the sigmoid of the second half."""
-    a, b = x.chunk(2, dim)
-    return mul(a, sigmoid(b))

@@ -10,10 +10,8 @@ from collections.abc import Callable, Sequence
 from math import inf
 
 from luminal.errors import ArgumentError, ShapeError, UnsupportedError
-from luminal.frontend.functional_core import abs as absolute
 from luminal.frontend.functional_core import (
     add,
-    div,
     eq,
     isnan,
     logical_and,
@@ -28,8 +26,10 @@ from luminal.frontend.functional_core import (
     truth,
     where,
 )
-from luminal.frontend.functional_math import exp, log, pow, rsqrt, sqrt
-from luminal.frontend.functional_shape import axes_args, expand, pad, ravel, reshape
+from luminal.frontend.functional_integer import div
+from luminal.frontend.functional_join import pad
+from luminal.frontend.functional_math import exp, log, sqrt
+from luminal.frontend.functional_shape import axes_args, ravel, reshape
 from luminal.frontend.tensor import (
     Scalar,
     Tensor,
@@ -43,18 +43,33 @@ from luminal.frontend.tensor import (
     reduce_axis,
     scalar,
 )
-from luminal.ir.dtype import DType, boolean, f32, i64, u8
-from luminal.ir.expr import Expr, const, to_expr
+from luminal.ir.dtype import DType, boolean, i64, u8
+from luminal.ir.expr import Expr, const
 from luminal.ir.expr import prod as product
-from luminal.ir.view import View, axes_of, slice_
+from luminal.ir.view import View, slice_
 
 __all__ = [
-    "all", "amax", "amin", "aminmax", "any", "argmax", "argmin", "batch_norm", "count_nonzero",
-    "cummax", "cummin", "cumprod", "cumsum", "group_norm", "instance_norm", "layer_norm",
-    "log_softmax", "logcumsumexp", "logsumexp", "max", "mean", "min", "nanmean", "nansum", "norm",
-    "normalize", "prod", "rms_norm", "softmax", "softmin", "std", "std_mean", "sum", "var",
+    "all",
+    "amax",
+    "amin",
+    "aminmax",
+    "any",
+    "argmax",
+    "argmin",
+    "count_nonzero",
+    "logsumexp",
+    "max",
+    "mean",
+    "min",
+    "nanmean",
+    "nansum",
+    "prod",
+    "std",
+    "std_mean",
+    "sum",
+    "var",
     "var_mean",
-]  # fmt: skip
+]
 
 Dims = int | Sequence[int] | None
 
@@ -266,68 +281,6 @@ def prod(
     return cast(reshape(x, *out), want)
 
 
-def prefixes(x: Tensor, d: int, fill: Scalar) -> Tensor:
-    """[.., i, .., j]: element j along axis d where j <= i, else `fill`; j is the last axis."""
-    dims = (*x.dims, x.dims[d])
-    *axes, j = (to_expr(a) for a in axes_of(dims))
-    valid = (axes[d] - j,)
-    axes[d] = j
-    return x.through(View(dims, x.dims, tuple(axes), valid, fill))
-
-
-def cumsum(x: Tensor, dim: int, *, dtype: DType | str | None = None) -> Tensor:
-    """Sums of all elements up to each one along an axis."""
-    d = normal_axis("cumsum", dim, x.ndim)
-    want = dtype_of(dtype) if dtype is not None else x.dtype if x.dtype.is_float else i64
-    wide = half_up(cast(x, want))
-    if x.ndim == 0:
-        return cast(x, want)
-    fill = 0.0 if want.is_float else 0
-    return cast(reduce_axis("SumReduce", prefixes(wide, d, fill), x.ndim), want)
-
-
-def _running(x: Tensor, dim: int, best: str) -> tuple[Tensor, Tensor]:
-    d = normal_axis(best, dim, x.ndim)
-    if x.ndim == 0:
-        return x, scalar(0, i64)
-    sign = 1 if best == "cummax" else -1
-    signed = x if sign > 0 else neg(x) if x.dtype.is_float else sub(scalar(-1, x.dtype), x)
-    parts = prefixes(signed, d, lowest(x.dtype))
-    top = reduce_axis("MaxReduce", parts, x.ndim)
-    reached = reshape(top, *top.dims, 1)
-    hit = logical_or(eq(parts, reached), isnan(parts)) if x.dtype.is_float else eq(parts, reached)
-    place = prefixes(
-        expand(reshape(iota(x.dims[d]), -1, *([1] * (x.ndim - 1 - d))), *x.dims), d, -1
-    )
-    index = reduce_axis("MaxReduce", where(hit, place, -1), x.ndim)
-    back = top if sign > 0 else neg(top) if x.dtype.is_float else sub(scalar(-1, x.dtype), top)
-    return back, index
-
-
-def cummax(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """Running maximum along an axis and the (last) index that reached it."""
-    return _running(x, dim, "cummax")
-
-
-def cummin(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """Running minimum along an axis and the (last) index that reached it."""
-    return _running(x, dim, "cummin")
-
-
-def cumprod(x: Tensor, dim: int, *, dtype: DType | str | None = None) -> Tensor:
-    """Products of all elements up to each one along an axis, by doubling."""
-    d = normal_axis("cumprod", dim, x.ndim)
-    want = dtype_of(dtype) if dtype is not None else x.dtype if x.dtype.is_float else i64
-    x = half_up(cast(x, want))
-    size = x.dims[d].hi if x.ndim else 1
-    if size > 1 << 20:
-        raise fail(UnsupportedError, "cumprod", f"needs a bounded size. Got {x.dims[d]}.")
-    side, step = [0, 0] * (x.ndim - 1 - d), 1
-    while step < size:
-        x, step = apply("Mul", x, pad(x, [*side, step, -step], value=1)), step * 2
-    return cast(x, want)
-
-
 def logsumexp(x: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
     """log(sum(exp(x))) without overflow."""
     axes = axes_args("logsumexp", dim, x.ndim)
@@ -339,41 +292,6 @@ def logsumexp(x: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
     return cast(add(total, top), x.dtype)
 
 
-def logcumsumexp(x: Tensor, dim: int) -> Tensor:
-    """log(cumsum(exp(x))) without overflow."""
-    d = normal_axis("logcumsumexp", dim, x.ndim)
-    if x.ndim == 0:
-        return x
-    parts = prefixes(half_up(x), d, -inf)
-    return cast(logsumexp(parts, x.ndim), x.dtype)
-
-
-def _softmax_parts(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    d = normal_axis("softmax", dim, x.ndim)
-    shifted = sub(x, reduce_many("MaxReduce", x, (d,), True))
-    weights = exp(shifted)
-    return shifted, weights
-
-
-def softmax(x: Tensor, dim: int = -1, *, dtype: DType | str | None = None) -> Tensor:
-    """exp(x) / sum(exp(x)) along an axis, in at least f32."""
-    want = dtype_of(dtype) if dtype is not None else x.dtype
-    _, weights = _softmax_parts(half_up(cast(x, want)), dim)
-    return cast(div(weights, sum(weights, dim, True)), want)
-
-
-def softmin(x: Tensor, dim: int = -1) -> Tensor:
-    """softmax(-x)."""
-    return softmax(neg(x), dim)
-
-
-def log_softmax(x: Tensor, dim: int = -1, *, dtype: DType | str | None = None) -> Tensor:
-    """log(softmax(x)) without loss of digits."""
-    want = dtype_of(dtype) if dtype is not None else x.dtype
-    shifted, weights = _softmax_parts(half_up(cast(x, want)), dim)
-    return cast(sub(shifted, log(sum(weights, dim, True))), want)
-
-
 def nansum(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """The sum of what is not NaN."""
     return sum(where(isnan(x), 0.0, x) if x.dtype.is_float else x, dim, keepdim)
@@ -383,104 +301,3 @@ def nanmean(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """The mean of what is not NaN."""
     count = sum(logical_not(isnan(x)), dim, keepdim)
     return div(nansum(x, dim, keepdim), cast(count, x.dtype))
-
-
-def norm(x: Tensor, p: float | str = 2, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """The p-norm of the elements along axes; p may be inf, -inf, 0 or 'fro'."""
-    wide = half_up(x)
-    size = absolute(wide)
-    if p == inf:
-        out = amax(size, dim, keepdim)
-    elif p == -inf:
-        out = amin(size, dim, keepdim)
-    elif p == 0:
-        out = sum(cast(truth(wide), wide.dtype), dim, keepdim)
-    elif p in (2, "fro"):
-        out = sqrt(sum(mul(wide, wide), dim, keepdim))
-    elif p == 1:
-        out = sum(size, dim, keepdim)
-    else:
-        out = pow(sum(pow(size, p), dim, keepdim), 1.0 / float(p))
-    return cast(out, x.dtype)
-
-
-def normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
-    """x divided by its norm along an axis."""
-    return div(x, maximum(norm(x, p, dim, True), eps))
-
-
-def _affine(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    x = x if weight is None else mul(x, half_up(weight))
-    return x if bias is None else add(x, half_up(bias))
-
-
-def _standard(x: Tensor, axes: Sequence[int], eps: float) -> Tensor:
-    off = sub(x, mean(x, axes, True))
-    return mul(off, rsqrt(add(mean(mul(off, off), axes, True), eps)))
-
-
-def layer_norm(
-    x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None,
-    bias: Tensor | None = None, eps: float = 1e-5,
-) -> Tensor:  # fmt: skip
-    """x standardised over its last axes, then scaled and shifted."""
-    n = len(normalized_shape)
-    if x.dims[x.ndim - n :] != tuple(to_expr(d) for d in normalized_shape):
-        text = f"Got input {list(x.shape)}; expected it to end in {list(normalized_shape)}."
-        raise fail(ShapeError, "layer_norm", text)
-    axes = range(x.ndim - n, x.ndim)
-    return cast(_affine(_standard(half_up(x), axes, eps), weight, bias), x.dtype)
-
-
-def rms_norm(
-    x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None,
-    eps: float | None = None,
-) -> Tensor:  # fmt: skip
-    """x divided by its root mean square over its last axes, then scaled."""
-    wide, axes = half_up(x), range(x.ndim - len(normalized_shape), x.ndim)
-    tiny = 1.1920928955078125e-07 if wide.dtype == f32 else 2.220446049250313e-16
-    level = add(mean(mul(wide, wide), axes, True), tiny if eps is None else eps)
-    return cast(_affine(mul(wide, rsqrt(level)), weight, None), x.dtype)
-
-
-def _channels(v: Tensor | None, ndim: int) -> Tensor | None:
-    return None if v is None else reshape(v, -1, *([1] * (ndim - 2)))
-
-
-def group_norm(
-    x: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Tensor:  # fmt: skip
-    """x [n, c, ..] standardised over each group of channels."""
-    if (x.dims[1] % num_groups).terms:
-        text = f"channels do not divide. Got {x.dims[1]} channels for {num_groups} groups."
-        raise fail(ShapeError, "group_norm", text)
-    parts = reshape(half_up(x), x.dims[0], num_groups, x.dims[1] // num_groups, *x.dims[2:])
-    flat = reshape(_standard(parts, range(2, parts.ndim), eps), *x.dims)
-    return cast(_affine(flat, _channels(weight, x.ndim), _channels(bias, x.ndim)), x.dtype)
-
-
-def instance_norm(
-    x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
-) -> Tensor:
-    """x [n, c, ..] standardised for each sample and channel."""
-    flat = _standard(half_up(x), range(2, x.ndim), eps)
-    return cast(_affine(flat, _channels(weight, x.ndim), _channels(bias, x.ndim)), x.dtype)
-
-
-def batch_norm(
-    x: Tensor, running_mean: Tensor | None, running_var: Tensor | None,
-    weight: Tensor | None = None, bias: Tensor | None = None, training: bool = False,
-    eps: float = 1e-5,
-) -> Tensor:  # fmt: skip
-    """x [n, c, ..] standardised per channel by the given or (training) the batch's statistics."""
-    wide = half_up(x)
-    if training or running_mean is None or running_var is None:
-        flat = _standard(wide, [a for a in range(x.ndim) if a != 1], eps)
-        return cast(_affine(flat, _channels(weight, x.ndim), _channels(bias, x.ndim)), x.dtype)
-    scale = rsqrt(add(half_up(running_var), eps))
-    scale = scale if weight is None else mul(scale, half_up(weight))
-    shift = neg(mul(half_up(running_mean), scale))
-    shift = shift if bias is None else add(shift, half_up(bias))
-    wide_scale, wide_shift = _channels(scale, x.ndim), _channels(shift, x.ndim)
-    return cast(add(mul(wide, wide_scale), wide_shift), x.dtype)  # type: ignore[arg-type]

@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from luminal.errors import ArgumentError, DTypeError, LuminalError, ShapeError
-from luminal.ir.dtype import DType, bf16, boolean, by_name, f16, f32, from_numpy, i64, promote
+from luminal.ir.dtype import DType, bf16, boolean, by_name, f16, f32, f64, from_numpy, i64, promote
 from luminal.ir.expr import Expr, ExprLike, Var, const, to_expr
 from luminal.ir.graph import ConstantData, Edge, Graph, GraphBuilder, Node, Output
+from luminal.ir.numeric import cast as cast_values
+from luminal.ir.numeric import encode
 from luminal.ir.ops import result_dtype
 from luminal.ir.view import Shape, View, axes_of, expand, identity
 
@@ -59,31 +61,14 @@ class Tensor:
     if TYPE_CHECKING:  # the functional modules install methods and operators by table
 
         def __getattr__(self, name: str) -> Any: ...
-        def __add__(self, other: object) -> Tensor: ...
-        def __radd__(self, other: object) -> Tensor: ...
-        def __sub__(self, other: object) -> Tensor: ...
-        def __rsub__(self, other: object) -> Tensor: ...
-        def __mul__(self, other: object) -> Tensor: ...
-        def __rmul__(self, other: object) -> Tensor: ...
-        def __truediv__(self, other: object) -> Tensor: ...
-        def __rtruediv__(self, other: object) -> Tensor: ...
-        def __floordiv__(self, other: object) -> Tensor: ...
-        def __mod__(self, other: object) -> Tensor: ...
-        def __pow__(self, other: object) -> Tensor: ...
-        def __rpow__(self, other: object) -> Tensor: ...
-        def __matmul__(self, other: Tensor) -> Tensor: ...
-        def __and__(self, other: object) -> Tensor: ...
-        def __or__(self, other: object) -> Tensor: ...
-        def __xor__(self, other: object) -> Tensor: ...
-        def __invert__(self) -> Tensor: ...
-        def __neg__(self) -> Tensor: ...
-        def __lt__(self, other: object) -> Tensor: ...
-        def __le__(self, other: object) -> Tensor: ...
-        def __gt__(self, other: object) -> Tensor: ...
-        def __ge__(self, other: object) -> Tensor: ...
-        def __eq__(self, other: object) -> Tensor: ...  # type: ignore[override]
-        def __ne__(self, other: object) -> Tensor: ...  # type: ignore[override]
-        def __getitem__(self, key: object) -> Tensor: ...
+        def _binary(self, other: object) -> Tensor: ...
+        def _unary(self) -> Tensor: ...
+
+        __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = _binary
+        __rtruediv__ = __floordiv__ = __mod__ = __pow__ = __rpow__ = __matmul__ = _binary
+        __and__ = __or__ = __xor__ = __lt__ = __le__ = __gt__ = __ge__ = _binary
+        __eq__ = __ne__ = __getitem__ = _binary  # type: ignore[assignment]
+        __invert__ = __neg__ = __abs__ = _unary
 
     def __init__(self, source: Value, view: View | None = None):
         self.source = source
@@ -152,11 +137,9 @@ def update(target: Tensor, value: Tensor) -> Update:
     if target.source.op != "Input" or not target.index_map.is_identity:
         raise fail(ArgumentError, "update", f"the target is not an input. Got {target!r}.")
     if target.dims != value.dims or target.dtype != value.dtype:
+        have, want = (f"{t.dtype}{list(t.shape)}" for t in (value, target))
         raise fail(
-            ShapeError,
-            "update",
-            f"the new value does not fit. Got {value.dtype}{list(value.shape)}; "
-            f"expected {target.dtype}{list(target.shape)}.",
+            ShapeError, "update", f"the new value does not fit. Got {have}; expected {want}."
         )
     return Update(target, value)
 
@@ -205,18 +188,8 @@ def scalar(value: Scalar, dtype: DType) -> Tensor:
         info = np.iinfo(dtype.np)
         value = (int(value) - int(info.min)) % (1 << dtype.bits) + int(info.min)
     if dtype in (f16, bf16):
-        value = _half_value(float(value), dtype)
+        value = float(cast_values(np.asarray(value, np.float64), f64, dtype))
     return Tensor(Value("Constant", (), (), dtype, value=kind(value)))
-
-
-def _half_value(value: float, dtype: DType) -> float:
-    """The value rounded to f16 or bf16."""
-    if dtype == f16:
-        with np.errstate(over="ignore"):
-            return float(np.float16(value))
-    with np.errstate(over="ignore"):
-        bits = _to_bf16(np.float32(value))
-    return float((bits.astype(np.uint32) << 16).view(np.float32))
 
 
 def tensor(data: Any, dtype: DType | str | None = None, name: str = "") -> Tensor:
@@ -234,19 +207,10 @@ def tensor(data: Any, dtype: DType | str | None = None, name: str = "") -> Tenso
     if have is None:
         raise fail(DTypeError, "tensor", f"no such dtype. Got {array.dtype}; try float32 or int64.")
     if want is not None and want != have:
-        if want == bf16:
-            return tensor_from_bits(_to_bf16(array), bf16, name)
         if want.storage:
             raise fail(DTypeError, "tensor", f"{want} is storage only. Try tensor_from_bits.")
-        array = array.astype(want.np)
-        have = want
+        array, have = encode(cast_values(array, have, want), want), want
     return tensor_from_bits(array, have, name)
-
-
-def _to_bf16(array: np.ndarray | np.floating) -> np.ndarray:
-    bits = np.asarray(array, np.float32).view(np.uint32)
-    rounded = ((bits + (0x7FFF + ((bits >> 16) & 1)).astype(np.uint32)) >> 16).astype(np.uint16)
-    return np.where(np.isnan(array), np.uint16(0x7FC0), rounded)
 
 
 def tensor_from_bits(array: np.ndarray, dtype: DType, name: str = "") -> Tensor:
@@ -406,6 +370,10 @@ def _values(roots: Sequence[Tensor]) -> list[Value]:
     return order
 
 
+def _name(v: Var) -> str:
+    return v.name
+
+
 def to_graph(
     outputs: Sequence[Tensor | Update], inputs: Sequence[Tensor] = (), names: Sequence[str] = ()
 ) -> Graph:
@@ -429,10 +397,7 @@ def to_graph(
         name = names[position] if names else f"out{position}"
         updates = out.target.source.name if isinstance(out, Update) else ""
         results.append(Output(name, Edge(numbers[id(target.source)], target.index_map), updates))
-    found = {v: None for n in builder.nodes for d in n.shape for v in sorted_vars(d)}
+    found = {
+        v: None for n in builder.nodes for d in n.shape for v in sorted(d.variables(), key=_name)
+    }
     return builder.finish(tuple(results), tuple(found))
-
-
-def sorted_vars(d: Expr) -> list[Var]:
-    """The variables of an expression by name."""
-    return sorted(d.variables(), key=lambda v: v.name)
