@@ -225,6 +225,9 @@ class Emitter:
         if scalar[0] != "%":
             return splat_text(scalar, element, lanes)
         kind = vector(element, lanes)
+        if element == "i1" and "avx512f" in self.flags and lanes in (8, 16, 32, 64):
+            bits = self.let(f"sext i1 {scalar} to i{lanes}")
+            return self.let(f"bitcast i{lanes} {bits} to {kind}")
         one = self.let(f"insertelement {kind} poison, {element} {scalar}, i64 0")
         zeros = f"<{lanes} x i32> zeroinitializer"
         return self.let(f"shufflevector {kind} {one}, {kind} poison, {zeros}")
