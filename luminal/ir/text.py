@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from luminal.ir import term as terms
-from luminal.ir.dtype import ALL, DType
+from luminal.ir.dtype import ALL, DType, by_name
 from luminal.ir.expr import Atom, Expr, Var, axis_var, maximum, minimum, to_expr
 from luminal.ir.graph import ConstantData, Edge, Graph, Node, Output
 from luminal.ir.ops import PRIMITIVES
@@ -138,7 +138,8 @@ def parse_graph(text: str, data: Mapping[str, ConstantData] | None = None) -> Gr
                 value = (data or {})[name]
             inputs = tuple(edge(a) for a in args)
             label = repr(value) if op == "Constant" and not name else name
-            nodes.append(Node(op, inputs, _exprs(shape), dtype, axis, label, value))
+            kind = by_name(repr(dtype))  # i8 is also the name of an axis
+            nodes.append(Node(op, inputs, _exprs(shape), kind, axis, label, value))
             return len(nodes) - 1
 
         return build

@@ -136,6 +136,7 @@ def verify_plan(plan: Plan) -> None:
         if name not in names:
             _fail("plan", f"{name} is an argument but no buffer.")
     written = {b.name for b in plan.buffers if b.kind in ("input", "constant") or b.alias}
+    written |= {b.name for b in plan.buffers if any(e.value == 0 for e in b.shape)}
     for kernel in plan.kernels:
         verify_kernel(kernel, plan)
         for name in kernel.reads():
