@@ -20,18 +20,24 @@ from luminal.errors import InternalError
 from luminal.ir.graph import ConstantData, Graph
 from luminal.ir.plan import Plan
 from luminal.ir.program import Program
+from luminal.ir.target import Target
 from luminal.ir.text import graph_text, plan_text
 from luminal.ir.verify import verify_graph, verify_plan
+from luminal.programs import ProgramCache, versions
 from luminal.rewrite import rewrite
-from luminal.runtime.cpu import compile_object
-from luminal.runtime.device import select_target
+from luminal.runtime.device import select_target, thread_count
 from luminal.runtime.executor import Executor
+from luminal.runtime.pool import runtime
 from luminal.search.extract import extract
-from luminal.search.schedule import default
+from luminal.search.strategy import Tools, choose
+from luminal.search.timing import Outcome, Trial
+from luminal.search.worker import Worker, WorkerFailed
+from luminal.workbench import Request
 
 __all__ = ["Compiled", "Progress", "Stats", "compile_graph"]
 
 Progress = Callable[[str, float], None]
+PLANS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,16 +79,20 @@ class Compiled:
         return self.executor(*inputs, dims=dims)
 
     def explain(self) -> str:
-        """The plan as text."""
-        lines = [f"{len(self.plan.kernels)} kernels, {self.stats}"]
-        return "\n".join([*lines, *self.plan.notes, plan_text(self.plan)])
+        """What was found: times, notes of the rules, and every kernel with its schedule."""
+        lines = [f"# {len(self.plan.kernels)} kernels, {self.stats}"]
+        lines += [f"# {note}" for note in self.plan.notes]
+        for kernel, cost in zip(self.plan.kernels, self.plan.costs_us, strict=False):
+            lines.append(f"# {kernel.name}: {cost:.1f} us, {len(kernel.schedule.items)} loops"
+                         if kernel.schedule else f"# {kernel.name}: {cost:.1f} us, plain loops")  # fmt: skip
+        return "\n".join([*lines, plan_text(self.plan)])
 
 
 def compile_graph(
     graph: Graph, config: Config | None = None, *, hints: Mapping[str, int] | None = None,
     weights: Mapping[str, np.ndarray] | None = None, progress: Progress | None = None,
 ) -> Compiled:  # fmt: skip
-    """Compile a graph for this machine.
+    """Compile a graph for this machine, or take it from the cache.
 
     `hints` are typical sizes of the symbolic dims. `weights` are inputs that change rarely, by
     name: they are bound here (and by `rebind`), may be repacked, and are no arguments of a call.
@@ -91,41 +101,82 @@ def compile_graph(
     start = time.perf_counter()
     verify_graph(graph)
     target = select_target(config.isa)
-    graph = bind_weights(graph, weights or {})
-    debug.dump(config, "graph.txt", graph_text(graph))
-    space = rewrite(graph, numerics=config.numerics)
-    plans = extract(space, target, hints=dict(hints or {}), k=1)
-    verify_plan(plans[0])
-    buffers = {b.name: b for b in plans[0].buffers}
-    free = frozenset(b.name for b in plans[0].buffers if b.kind == "constant" or (b.kind=="temp" and not b.alias))
-    kernels = []
-    for kernel in plans[0].kernels:
-        choice = default(kernel, buffers, target, hints or {}, free)
-        for n, l in choice.layouts.items():
-            buffers[n] = replace(buffers[n], layout=l)
-        free = free - set(kernel.arguments())
-        kernels.append(replace(kernel, schedule=choice.schedule))
-    plan = replace(plans[0], kernels=tuple(kernels), buffers=tuple(buffers.values()))
-    searched = time.perf_counter()
-    program = generate(plan, target)
-    objects = [compile_object(code.source, target) for code in program.codes]
+    graph, constants = bind_weights(graph, weights or {})
+    text = graph_text(graph)
+    debug.dump(config, "graph.txt", text)
+    cache = ProgramCache(config, target)
+    runtime(cache.machine_code)
+    key = cache.key(text, constants, hints or {})
+    program = cache.load(key, constants)
+    if program is None:
+        plan = search_plan(graph, config, target, cache, dict(hints or {}), progress)
+        searched = time.perf_counter()
+        program = generate(plan, target)
+        cache.save(key, program)
+    else:
+        searched = time.perf_counter()
+    objects = [cache.machine_code(code.source, target) for code in program.codes]
     executor = Executor(program, objects, config.threads or None)
     end = time.perf_counter()
-    stats = Stats(len(plan.kernels), 0, searched - start, end - searched, end - start, "miss")
-    debug.dump(config, "plan.txt", plan_text(plan))
+    stats = Stats(len(program.plan.kernels), 0, searched - start, end - searched, end - start,
+                  "miss" if cache.compiled else "hit")  # fmt: skip
+    debug.dump(config, "plan.txt", plan_text(program.plan))
+    for code in program.codes:
+        debug.dump(config, f"{code.name}.ll", code.source)
     debug.log(config, 1, f"{stats}")
     return Compiled(graph, program, executor, stats)
 
 
-def bind_weights(graph: Graph, weights: Mapping[str, np.ndarray]) -> Graph:
-    """The graph in which the named inputs are constants that hold the given arrays."""
+def search_plan(
+    graph: Graph, config: Config, target: Target, cache: ProgramCache, hints: dict[str, int],
+    progress: Progress | None,
+) -> Plan:  # fmt: skip
+    """The stages from Graph to scheduled Plan."""
+    if progress is not None:
+        progress("rewriting", 0.0)
+    space = rewrite(graph, numerics=config.numerics)
+    measured = config.search != "off"
+    plans = extract(space, target, hints=hints, k=PLANS if measured else 1)
+    for plan in plans:
+        verify_plan(plan)
+    if not measured:
+        return choose(plans, target, config, hints=hints)
+    threads = thread_count(config.threads or None)
+    with Worker("luminal.workbench:run_request") as worker:
+
+        def measure(trial: Trial) -> Outcome:
+            request = Request(trial.kernel, trial.buffers, trial.dims, target, threads,
+                              trial.repeats, trial.check, trial.give_up_us, config.seed)  # fmt: skip
+            try:
+                response = worker.call(request)
+            except WorkerFailed as error:
+                return Outcome(error=str(error))
+            debug.log(config, 3, f"{trial.kernel.schedule}: {response}")
+            return Outcome(response.time_us, response.error)
+
+        return choose(plans, target, config, tools=Tools(measure, versions()), cache=cache.store,
+                      hints=hints, progress=progress)  # fmt: skip
+
+
+def bind_weights(
+    graph: Graph, weights: Mapping[str, np.ndarray]
+) -> tuple[Graph, dict[str, ConstantData]]:
+    """The graph in which the named inputs are constants that hold the given arrays, and all its
+    constants by name; names are made distinct."""
     nodes = list(graph.nodes)
+    known: dict[str, ConstantData] = {}
     for number, node in enumerate(nodes):
+        data = node.value
         if node.op == "Input" and node.name in weights:
             data = ConstantData(node.name, weights[node.name])
-            nodes[number] = replace(node, op="Constant", value=data)
-    bound = {n.name for n in nodes if isinstance(n.value, ConstantData)}
-    missing = set(weights) - bound
+        if isinstance(data, ConstantData):
+            if known.get(data.name, data) is not data or data.name in weights and not (
+                node.op == "Input"
+            ):
+                data = ConstantData(f"{data.name}.{number}", data.array)
+            known[data.name] = data
+            nodes[number] = replace(node, op="Constant", name=data.name, value=data)
+    missing = set(weights) - set(known)
     if missing:
         raise InternalError(f"[compile] weights {sorted(missing)} are no inputs of the graph.")
-    return replace(graph, nodes=tuple(nodes))
+    return replace(graph, nodes=tuple(nodes)), known

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -130,35 +131,60 @@ def run_request(request: Request) -> Response:
         return Response(error=f"{type(error).__name__}: {error}")
 
 
-def _run(request: Request) -> Response:
-    dims, kernel = dict(request.dims), request.kernel
-    plan = kernel_plan(kernel, request.buffers, dims)
-    program = generate(plan, request.target)
-    objects = [compile_object(code.source, request.target) for code in program.codes]
-    rng = np.random.default_rng(request.seed)
-    limits = _index_limits(kernel, dims)
+@dataclass(slots=True)
+class _Bench:
+    """A compiled candidate with its data, kept while it is measured in turn with others."""
+
+    plan: Plan
+    executor: Executor
+    bits: dict[str, np.ndarray]
+    inputs: list[np.ndarray]
+    outputs: list[np.ndarray]
+    values: tuple[int, ...]
+
+    def pointers(self) -> tuple[list[int], list[int], tuple[int, ...]]:
+        """The arguments of `run_pointers`."""
+        ins, outs = ([a.ctypes.data for a in arrays] for arrays in (self.inputs, self.outputs))
+        return ins, outs, self.values
+
+
+@lru_cache(maxsize=12)
+def _bench(
+    kernel: Kernel, buffers: tuple[Buffer, ...], dims: tuple[tuple[str, int], ...],
+    target: Target, threads: int, seed: int,
+) -> _Bench:  # fmt: skip
+    sizes = dict(dims)
+    plan = kernel_plan(kernel, buffers, sizes)
+    program = generate(plan, target)
+    objects = [compile_object(code.source, target) for code in program.codes]
+    rng = np.random.default_rng(seed)
+    limits = _index_limits(kernel, sizes)
     bits: dict[str, np.ndarray] = {}
     for b in plan.buffers:
-        shape = tuple(max(0, e.evaluate(dims)) for e in b.shape)
+        shape = tuple(max(0, e.evaluate(sizes)) for e in b.shape)
         bits[b.name] = random_bits(shape, b.dtype, limits.get(b.name, 0), rng)
     runnable = _as_constants(plan, bits)
-    executor = Executor(type(program)(runnable, request.target, program.codes, program.calls),
-                        objects, request.threads)  # fmt: skip
-    ins = [_aligned(bits[n]) for n in runnable.inputs]
-    outs = [_aligned(bits[b.name]) for b in (executor.outputs[n].buffer for n in executor.fresh)]
-    pointers = [a.ctypes.data for a in ins], [a.ctypes.data for a in outs]
-    values = tuple(dims[v.name] for v in runnable.dims)
-    error = ""
-    if request.check:
-        executor.run_pointers(*pointers, values)
-        results = {executor.outputs[n].buffer.name: a
-                   for n, a in zip(executor.fresh, outs, strict=True)}  # fmt: skip
-        error = check(kernel, plan, {**bits, **results}, dims, rng)
-    if error or not request.repeats:
+    executor = Executor(replace(program, plan=runnable), objects, threads)
+    results = [executor.outputs[n].buffer.name for n in executor.fresh]
+    return _Bench(plan, executor, bits, [_aligned(bits[n]) for n in runnable.inputs],
+                  [_aligned(bits[n]) for n in results],
+                  tuple(sizes[v.name] for v in runnable.dims))  # fmt: skip
+
+
+def _run(r: Request) -> Response:
+    bench = _bench(r.kernel, r.buffers, r.dims, r.target, r.threads, r.seed)
+    executor, pointers, error = bench.executor, bench.pointers(), ""
+    if r.check:
+        executor.run_pointers(*pointers)
+        names = [executor.outputs[n].buffer.name for n in executor.fresh]
+        results = dict(zip(names, bench.outputs, strict=True))
+        rng = np.random.default_rng(r.seed)
+        error = check(r.kernel, bench.plan, {**bench.bits, **results}, dict(r.dims), rng)
+    if error or not r.repeats:
         return Response(error=error)
-    best = executor.time_us(*pointers, values, repeats=1)[0]
-    if best < request.give_up_us:
-        best = min(best, executor.time_us(*pointers, values, repeats=request.repeats)[0])
+    best = executor.time_us(*pointers, repeats=1)[0]
+    if best < r.give_up_us:
+        best = min(best, executor.time_us(*pointers, repeats=r.repeats)[0])
     return Response(best, error)
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from luminal.config import Config
 from luminal.ir.expr import Var
+from luminal.ir.text import kernel_text
 from luminal.ir.plan import Item, Loop, Plan, Schedule
 from luminal.ir.target import Target
 from luminal.search.cache import Cache, digest
@@ -134,10 +135,10 @@ class _Search:
     # ---- the cache of winners
 
     def _key(self, task: Task) -> str:
-        stores = task.kernel.stores
+        text = kernel_text(replace(task.kernel, schedule=None))  # a repr would unfold shared terms
         axes = [(a.name, a.lo, a.hi, a.bound) for a in _axes(task)]
-        return digest(VERSION, self.tools.versions, self.target, task.buffers, task.hints, stores,
-                      axes, task.kernel.ordered, self.config.threads, self.full)  # fmt: skip
+        return digest(VERSION, self.tools.versions, self.target, task.buffers, task.hints, text,
+                      axes, self.config.threads, self.full)  # fmt: skip
 
     def _from_cache(self, task: Task) -> bool:
         data = self.cache.get("winner", self._key(task)) if self.cache is not None else None
