@@ -68,6 +68,8 @@ class Memory:
             offset = self.arith.splat(self._offset(address, extra, data_mask), width)
         else:
             offset = self._offset(address, extra, data_mask)
+        if offset.lanes > 1 and lane is not None and stride == ONE:
+            offset = self.arith.add(offset, self.integers.operand(to_expr(lane)))
         if mask is not None:
             mask = self.arith.splat(mask, width)
         value = self.emit.load(place.name, place.dtype, offset, loaded_dtype(place.dtype), width,
@@ -97,6 +99,8 @@ class Memory:
         if lane is not None and stride == ONE:
             address = address - to_expr(lane)
         offset = self.integers.operand(address, data_mask)
+        if offset.lanes > 1 and lane is not None and stride == ONE:
+            offset = self.arith.add(offset, self.integers.operand(to_expr(lane)))
         if mask is not None:
             mask = self.arith.splat(mask, width)
         self.emit.effect(Store(place.name, place.dtype, offset, value, mask))
