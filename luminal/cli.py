@@ -2,7 +2,8 @@
 
 In: command-line arguments. Out: text or one JSON object on standard output, progress and problems
 on standard error. A problem of the user's is one line and exit code 2, never a traceback; an
-interrupt is exit code 130. Must not hold logic that a Python user would want to call.
+interrupt is exit code 130. What a command needs is loaded when it runs, so that help is quick and
+an interrupt is caught from the first moment. Must not hold logic that a Python user would call.
 """
 
 import argparse
@@ -10,13 +11,11 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Any, NoReturn
 
 from luminal.config import from_environment
 from luminal.errors import LuminalError
-from luminal.llm import commands
-from luminal.llm.sampling import Sampling
-from luminal.runtime.device import available_cores, cache_sizes, host_target
 
 __all__ = ["main"]
 
@@ -125,10 +124,11 @@ def _count(text: str) -> int:
     return value
 
 
-def _sampling(options: argparse.Namespace) -> Sampling:
+def _sampling(options: argparse.Namespace) -> Any:
+    make = import_module("luminal.llm.sampling").Sampling
     if options.greedy:
-        return Sampling(repetition_penalty=options.repetition_penalty, seed=options.seed)
-    return Sampling(
+        return make(repetition_penalty=options.repetition_penalty, seed=options.seed)
+    return make(
         temperature=options.temperature,
         top_k=options.top_k,
         top_p=options.top_p,
@@ -139,13 +139,17 @@ def _sampling(options: argparse.Namespace) -> Sampling:
 
 
 def _model(options: argparse.Namespace) -> Any:
-    return commands.open_model(
+    return _commands().open_model(
         options.model, options.n_ctx, options.numerics, options.threads, options.search
     )
 
 
+def _commands() -> Any:
+    return import_module("luminal.llm.commands")
+
+
 def _run(options: argparse.Namespace) -> None:
-    sampling = _sampling(options)
+    sampling, commands = _sampling(options), _commands()
     result = commands.complete(
         _model(options),
         options.prompt,
@@ -159,11 +163,12 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def _chat(options: argparse.Namespace) -> None:
-    commands.converse(_model(options), options.tokens, _sampling(options), options.system)
+    sampling = _sampling(options)
+    _commands().converse(_model(options), options.tokens, sampling, options.system)
 
 
 def _bench(options: argparse.Namespace) -> None:
-    _show(commands.bench(_model(options), options.pp, options.tg, options.repeat), options.json)
+    _show(_commands().bench(_model(options), options.pp, options.tg, options.repeat), options.json)
 
 
 def _devices(options: argparse.Namespace) -> None:
@@ -175,31 +180,27 @@ def _cache(options: argparse.Namespace) -> None:
 
 
 def _device_table() -> dict[str, Any]:
-    target = host_target()
-    l1, l2, l3 = cache_sizes()
+    target = import_module("luminal.runtime.device").host_target()
     return {
-        "device": "cpu",
-        "target": str(target.name),
-        "cores": available_cores(),
-        "l1_bytes": l1,
-        "l2_bytes": l2,
-        "l3_bytes": l3,
+        "device": target.kind,
+        "cpu": target.cpu,
+        "cores": target.cores,
+        "vector_bits": target.vector_bits,
+        "l1_bytes": target.l1_bytes,
+        "l2_bytes": target.l2_bytes,
+        "l3_bytes": target.l3_bytes,
     }
 
 
 def _cache_table(clear: bool) -> dict[str, Any]:
-    """Where the cache lies and what it holds; `clear` removes its files first."""
-    folder = from_environment().cache_dir
-    files = [] if folder is None else [f for f in folder.rglob("*") if f.is_file()]
-    removed = 0
-    for file in files if clear else ():
-        file.unlink(missing_ok=True)
-        removed += 1
-    kept = [] if clear else files
+    """Where the cache lies and what it holds; `clear` removes its entries first."""
+    cache = import_module("luminal.search.cache").Cache(from_environment().cache_dir)
+    removed = cache.clear() if clear else 0
+    info = cache.info()
     table: dict[str, Any] = {
-        "folder": "off" if folder is None else str(folder),
-        "files": len(kept),
-        "size_bytes": sum(file.stat().st_size for file in kept),
+        "folder": info.directory or "off",
+        "files": info.entries,
+        "size_bytes": info.size_bytes,
     }
     return table | ({"removed": removed} if clear else {})
 
