@@ -245,6 +245,8 @@ def _store_bytes(
         emitter.place(after)
     else:
         name = f"llvm.masked.store.{suffix(element, lanes)}.p0"
+        if BITS[element] < 32:
+            mask = _opaque(emitter, lanes, mask)
         emitter.put(
             emitter.call(
                 "void",
@@ -255,6 +257,14 @@ def _store_bytes(
                 (vector("i1", lanes), mask),
             )
         )
+
+
+def _opaque(emitter: Emitter, lanes: int, mask: str) -> str:
+    """The mask, so that LLVM cannot see a constant: it stores a single 8- or 16-bit lane of a
+    constant mask as 32 bits, which overwrites the neighbours."""
+    flags = vector("i1", lanes)
+    true = emitter.splat("i1", lanes, emitter.let("icmp ne ptr %.args, null"))
+    return emitter.let(f"and {flags} {mask}, {true}")
 
 
 def _scatter(
