@@ -14,9 +14,12 @@ from luminal.ir.numeric import decode
 from luminal.ir.plan import Buffer, Kernel, Loop, Reg, Schedule, Store
 from luminal.ir.target import Target
 from luminal.ir.term import Term, load
+from luminal.runtime.device import host_target
 from tests.loopir_interp import Interpreter
+from tests.native_case import run_native
 
 TARGET = Target(vector_bits=256, vector_registers=16, fma=True)
+HOST = host_target()
 ROLES = {"u": "unroll", "v": "vector", "a": "acc", "d": "dot"}
 
 
@@ -90,11 +93,16 @@ class Case:
         """The loop IR."""
         return lower(kernel, TARGET, self.buffers, "k")
 
-    def check(self, kernel: Kernel, rtol: float = 2e-5, atol: float = 1e-5) -> Function:
-        """Interprets the lowered kernel and compares every written buffer."""
-        function = self.lowered(kernel)
+    def check(
+        self, kernel: Kernel, rtol: float = 2e-5, atol: float = 1e-5, native: bool = False
+    ) -> Function:
+        """Interprets (or compiles) the lowered kernel and compares every written buffer."""
+        function = lower(kernel, HOST, self.buffers, "k") if native else self.lowered(kernel)
         memory = {n: pack(b, self.buffers[n].layout).copy() for n, b in self.bits.items()}
-        failed = Interpreter(function, memory, self.dims).run()
+        if native:
+            failed = run_native(function, HOST, memory, self.dims)
+        else:
+            failed = Interpreter(function, memory, self.dims).run()
         assert not failed
         expected = self.expected(kernel)
         for name in kernel.writes():

@@ -14,7 +14,7 @@ from luminal.codegen.tile import Extent, extent_of, inner_extent, steps
 from luminal.ir.dtype import boolean, i64
 from luminal.ir.expr import ZERO, Expr, Var, floor_div, is_nonnegative, maximum, to_expr
 
-__all__ = ["Body", "LoopBuilder"]
+__all__ = ["Body", "LoopBuilder", "TileBody"]
 
 _BOOL = boolean
 Body = Callable[[Expr, list[Operand]], Sequence[Operand]]

@@ -6,7 +6,7 @@ has code here or below: terms, loop lists and layouts decide everything.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from luminal.codegen.arith import Arithmetic
@@ -17,13 +17,14 @@ from luminal.codegen.loopir import Block, Function, Operand, Value
 from luminal.codegen.loops import LoopBuilder
 from luminal.codegen.memory import Place
 from luminal.codegen.nest import Out, State, Walker
+from luminal.codegen.online import OnlineLowering
 from luminal.codegen.schedule_rules import IllegalSchedule
 from luminal.codegen.staging import Stager
 from luminal.codegen.terms import expand, guard_reductions, loads_are_safe, use_counts
 from luminal.codegen.tile import Extent, extent_of, steps
 from luminal.ir.dtype import i64
 from luminal.ir.expr import ONE, ZERO, Expr, Var, const, maximum, minimum
-from luminal.ir.plan import Buffer, Kernel, Loop, Schedule
+from luminal.ir.plan import Buffer, Item, Kernel, Loop, Online, Schedule, Stage
 from luminal.ir.target import Target
 from luminal.ir.term import Term, postorder
 
@@ -54,13 +55,15 @@ def lower(kernel: Kernel, target: Target, buffers: Mapping[str, Buffer], name: s
     lo, hi = emitter.fresh(i64, name="lo"), emitter.fresh(i64, name="hi")
     grid = _grid_loops(kernel, schedule)
     counts = [steps(extent_of(axes[g.axis].extent), g.tile) for g in grid]
-    prepared = {t: _prepare(t, buffers) for t in kernel.subterms()}
+    keep = _online_nodes(kernel, schedule)
+    prepared = {t: _prepare(t, buffers, keep) for t in kernel.subterms()}
     outs = tuple(
         Out(places[s.buffer], tuple(s.index), prepared.get(s.value, s.value)) for s in kernel.stores
     )
     parts.evaluator.uses = use_counts(*(o.value for o in outs))
     walker = Walker(parts.evaluator, parts.loops, {a.name: a for a in axes.values()})
     stager = Stager(walker, [prepared[t] for t in kernel.subterms()])
+    OnlineLowering(walker, stager)
     left: dict[Var, Extent] = {a: extent_of(a.extent) for a in axes.values()}
     state = State(outs, dict.fromkeys(axes.values(), ZERO), left)
     chunks = (
@@ -105,9 +108,26 @@ def _all_axes(kernel: Kernel) -> dict[str, Var]:
     return {a.name: a for a in (*kernel.axes, *bound)}
 
 
-def _prepare(t: Term, buffers: Mapping[str, Buffer]) -> Term:
+def _prepare(t: Term, buffers: Mapping[str, Buffer], keep: frozenset[Term]) -> Term:
     shapes = {name: b.shape for name, b in buffers.items()}
-    return guard_reductions(expand(t), lambda r: loads_are_safe(r, shapes))
+    return guard_reductions(expand(t, keep), lambda r: loads_are_safe(r, shapes))
+
+
+def _online_nodes(kernel: Kernel, schedule: Schedule) -> frozenset[Term]:
+    """The reductions that online loops of the schedule carry."""
+    axes = set(_online_axes(schedule.items))
+    return frozenset(
+        t for t in kernel.subterms()
+        if t.op in ("rsum", "wsum") and len(t.axes) == 1 and t.axes[0].name in axes
+    )  # fmt: skip
+
+
+def _online_axes(items: tuple[Item, ...]) -> Iterator[str]:
+    for item in items:
+        if isinstance(item, Online):
+            yield item.axis
+        elif isinstance(item, Stage):
+            yield from _online_axes(item.items)
 
 
 def _grid_loops(kernel: Kernel, schedule: Schedule) -> list[Loop]:

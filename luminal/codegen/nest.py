@@ -12,11 +12,12 @@ from dataclasses import dataclass, field, replace
 from luminal.codegen.emitter import Emitter
 from luminal.codegen.evaluate import Evaluator
 from luminal.codegen.loopir import Literal, Operand
-from luminal.codegen.loops import LoopBuilder
+from luminal.codegen.loops import LoopBuilder, TileBody
 from luminal.codegen.memory import Place
 from luminal.codegen.reductions import Nest, Reductions, identity
 from luminal.codegen.schedule_rules import IllegalSchedule
-from luminal.codegen.terms import data_atoms, outer_reductions
+from luminal.codegen.segments import pieces, settled
+from luminal.codegen.terms import Facts, data_atoms, fold, outer_reductions
 from luminal.codegen.tile import Extent, Replica, Tile, extend, inner_extent, steps
 from luminal.ir.dtype import boolean
 from luminal.ir.expr import ONE, ZERO, Expr, Var, const, floor_div, is_nonnegative, maximum
@@ -58,12 +59,18 @@ class State:
     closed: frozenset[Var] = frozenset()
     outer: tuple[OuterStep, ...] = ()
     nest: Nest = field(default=Nest((), (), 1, {}))
+    replaced: tuple[Mapping[Term, Term], ...] = ()
 
-    def enter(self, axis: Var, offset: Expr, extent: Extent) -> State:
-        """The state inside a loop over `axis`."""
-        closed = self.closed | {axis} if extent.value == 1 else self.closed
+    def enter(self, axis: Var, offset: Expr, extent: Extent, tile: int) -> State:
+        """The state inside a loop over `axis` in steps of `tile`."""
+        closed = self.closed | {axis} if tile == 1 else self.closed
         return replace(self, env={**self.env, axis: self.env[axis] + offset},
                        left={**self.left, axis: extent}, closed=closed)  # fmt: skip
+
+    def folded(self, facts: Facts) -> State:
+        """The state where these conditions are known."""
+        outs = tuple(replace(o, value=fold(o.value, facts)) for o in self.outs)
+        return replace(self, outs=outs) if facts else self
 
 
 class Walker:
@@ -77,7 +84,6 @@ class Walker:
         self.on_stage: Callable[[Stage, State, tuple[Item, ...]], None] = _missing
         self.on_online: Callable[[Online, State, tuple[Item, ...]], None] = _missing
         self.before_loop: Callable[[Loop, State], State] = lambda loop, state: state
-        self.segments: Callable[..., None] | None = None
 
     def run(self, state: State, schedule: Schedule) -> None:
         """Lowers the outputs of a state by a loop list and a register list."""
@@ -149,7 +155,10 @@ class Walker:
         bound = {a for o in state.outs for r in outer_reductions(o.value) for a in r.axes}
 
         def body(offset: Expr, extent: Extent, _: list[Operand]) -> list[Operand]:
-            inside = state.enter(axis, offset, extent)
+            inside = state.enter(axis, offset, extent, loop.tile)
+            if loop.split:
+                values = [o.value for o in state.outs]
+                inside = inside.folded(settled(values, inside.env, inside.left))
             if axis in bound:
                 count = maximum(steps(whole, loop.tile), 1)
                 step = OuterStep(axis, offset, (count - ONE) * loop.tile)
@@ -158,36 +167,80 @@ class Walker:
             return []
 
         if loop.grid and id(loop) in self.grid:
-            self._grid_step(loop, whole, last, body)
+            self._grid_step(loop, state, rest, last, body)
         elif not last:
             self.loops.outer_tiles(whole, loop.tile, [], body, loop.axis, int(axis in bound))
         else:
-            if loop.split and self.segments is not None and axis not in bound:
-                self.segments(loop, state, rest)
+            if loop.split and axis not in bound:
+                self._pieces(loop, state, rest)
             else:
                 self.loops.full_tiles(whole, loop.tile, [], body, loop.axis)
             self.loops.tail(whole, loop.tile, [], body, True, loop.axis)
 
+    def _pieces(self, loop: Loop, state: State, rest: tuple[Item, ...]) -> None:
+        """The full tiles of a loop, cut where masks change their truth."""
+        axis = self.axes[loop.axis]
+        count = floor_div(state.left[axis].expr, loop.tile)
+        values = [o.value for o in state.outs]
+        for piece in pieces(values, axis, loop.tile, count, state.env, state.left):
+            known = state.folded(piece.facts)
+
+            def body(v: Expr, _: list[Operand], known: State = known) -> list[Operand]:
+                self.walk(
+                    known.enter(axis, v * loop.tile, extent_exactly(loop.tile), loop.tile), rest
+                )
+                return []
+
+            self.loops.run(piece.lo, piece.hi, [], body, loop.axis)
+
     def _grid_step(
-        self, loop: Loop, whole: Extent, last: bool,
-        body: Callable[[Expr, Extent, list[Operand]], Sequence[Operand]],
-    ) -> None:  # fmt: skip
+        self, loop: Loop, state: State, rest: tuple[Item, ...], last: bool, body: TileBody
+    ) -> None:
         """One iteration whose number comes from the chunk."""
-        number, tile = self.grid[id(loop)], loop.tile
-        start = number * tile
+        number, tile, whole = self.grid[id(loop)], loop.tile, state.left[self.axes[loop.axis]]
         if not last:
-            body(start, inner_extent(whole, tile, start), [])
+            body(number * tile, inner_extent(whole, tile, number * tile), [])
             return
         full = floor_div(whole.expr, tile)
-        exact = extent_exactly(tile)
+
+        def main() -> list[Operand]:
+            if loop.split:
+                return self._grid_pieces(loop, number, state, rest)
+            return list(body(number * tile, extent_exactly(tile), []))
+
         if whole.value is not None and whole.value % tile == 0:
-            body(start, exact, [])
+            main()
             return
+        tail = self.loops.tail
         self.loops.when(
-            full - 1 - number,
-            lambda: body(start, exact, []),
-            lambda: self.loops.tail(whole, tile, [], body, True, loop.axis),
+            full - 1 - number, main, lambda: tail(whole, tile, [], body, True, loop.axis)
         )
+
+    def _grid_pieces(
+        self, loop: Loop, number: Expr, state: State, rest: tuple[Item, ...]
+    ) -> list[Operand]:
+        """The piece of a split range that holds this iteration."""
+        axis = self.axes[loop.axis]
+        count = floor_div(state.left[axis].expr, loop.tile)
+        values = [o.value for o in state.outs]
+        cuts = pieces(values, axis, loop.tile, count, state.env, state.left)
+
+        def choose(n: int) -> list[Operand]:
+            piece = cuts[n]
+
+            def inside() -> list[Operand]:
+                v = piece.lo if (piece.hi - piece.lo).value == 1 else number
+                known = state.folded(piece.facts)
+                self.walk(
+                    known.enter(axis, v * loop.tile, extent_exactly(loop.tile), loop.tile), rest
+                )
+                return []
+
+            if n == len(cuts) - 1:
+                return inside()
+            return self.loops.when(piece.hi - 1 - number, inside, lambda: choose(n + 1))
+
+        return choose(0) if cuts else []
 
     # ---- the register level
 

@@ -14,12 +14,14 @@ from luminal.codegen.arith import Arithmetic, lowest
 from luminal.codegen.evaluate import Evaluator
 from luminal.codegen.loopir import Literal, Operand
 from luminal.codegen.loops import LoopBuilder
+from luminal.codegen.schedule_rules import IllegalSchedule
+from luminal.codegen.segments import restricted
 from luminal.codegen.terms import Facts, fold, outer_reductions
-from luminal.codegen.tile import Extent, Replica, Tile, extend
+from luminal.codegen.tile import Extent, Replica, Tile, extend, extent_of
 from luminal.ir.dtype import accumulator, boolean
-from luminal.ir.expr import Expr, Var
+from luminal.ir.expr import Expr, Var, to_expr
 from luminal.ir.plan import Loop, Reg
-from luminal.ir.term import Term, postorder
+from luminal.ir.term import Term, postorder, rebuild
 
 __all__ = ["Nest", "Reductions", "identity"]
 
@@ -59,6 +61,8 @@ class Reductions:
         nodes = [r for r in outer_reductions(*values) if not self._is_known(r, tile)]
         ranks: dict[Term, int] = {}
         groups: dict[tuple[int, frozenset[Var]], list[Term]] = {}
+        if any(r.op not in ("sum", "rmax") for r in nodes):
+            raise IllegalSchedule("[schedule] an rsum or wsum is not reached by its online loop.")
         for r in nodes:
             within = set(postorder(*r.args))
             ranks[r] = 1 + max((ranks[s] for s in nodes if s in within and s in ranks), default=0)
@@ -181,9 +185,38 @@ class _Walk:
 
         if any(other.axis == loop.axis for other in rest):
             return self.loops.outer_tiles(whole, loop.tile, values, body, loop.axis)
+        if loop.split and loop.tile == 1:
+            return self._restricted(loop, rest, values, env, left, facts)
         values = self.loops.full_tiles(whole, loop.tile, values, body, loop.axis)
         vector = any(r.axis == loop.axis and r.role == "vector" for r in self.regs)
         return self.loops.tail(whole, loop.tile, values, body, vector, loop.axis)
+
+    def _restricted(
+        self, loop: Loop, rest: tuple[Loop, ...], values: list[Operand], env: Mapping[Var, Expr],
+        left: Mapping[Var, Extent], facts: Facts,
+    ) -> list[Operand]:  # fmt: skip
+        """A loop over those steps only at which its masks let something through."""
+        axis = self.nest.axes[loop.axis]
+        here, open_ = {**self.tile.env, **env}, {**self.tile.left, **left}
+        hidden = {r.var for r in self.tile.registers} | {self.tile.lane}
+        own = {a for r in self.nodes for a in r.axes} - {axis}
+
+        def resolve(c: Term, step: Var) -> Expr | None:
+            if any(x in own and open_[x].value != 1 for x in c.free):
+                return None
+            e = c.expr.substitute({**here, axis: here[axis] + to_expr(step)})
+            return None if e.variables() & hidden else e
+
+        bodies = [rebuild(r, tuple(fold(a, facts) for a in r.args)) for r in self.nodes]
+        lo, hi, more = restricted(bodies, axis, open_[axis].expr, resolve)
+
+        def body(v: Expr, inner: list[Operand]) -> list[Operand]:
+            return self.descend(
+                rest, inner, {**env, axis: here[axis] + v}, {**left, axis: extent_of(1)},
+                {**facts, **more},
+            )  # fmt: skip
+
+        return self.loops.run(lo, hi, values, body, loop.axis)
 
     def _registers(
         self, values: list[Operand], env: Mapping[Var, Expr], left: Mapping[Var, Extent],

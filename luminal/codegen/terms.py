@@ -218,9 +218,11 @@ def guard_reductions(term: Term, is_safe: IsSafe) -> Term:
                 memo[key] = select(here, a, b)
             return memo[key]
         if t.op in REDUCTIONS and mask is not None and not is_safe(t):
-            identity = lowest(t.dtype) if t.op == "rmax" else 0
-            body = select(mask, visit(t.args[0], None), constant(identity, t.dtype))
-            memo[key] = reduction(t.op, t.axes, body)
+            empty = (lowest(t.dtype) if t.op in ("rmax", "rsum") else 0, 0)
+            args = tuple(
+                select(mask, visit(a, None), constant(e, a.dtype)) for a, e in zip(t.args, empty)
+            )
+            memo[key] = reduction(t.op, t.axes, *args)
         else:
             memo[key] = rebuild(t, tuple(visit(a, mask) for a in t.args))
         return memo[key]
