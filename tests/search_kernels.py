@@ -9,7 +9,16 @@ from luminal.ir.expr import Expr, ExprLike, Var, axis_var, dim, to_expr
 from luminal.ir.plan import Buffer, Kernel, Store
 from luminal.ir.target import Target
 from luminal.ir.term import (
-    Term, binary, cast, cond, constant, data, load, reduction, select, unary,
+    Term,
+    binary,
+    cast,
+    cond,
+    constant,
+    data,
+    load,
+    reduction,
+    select,
+    unary,
 )  # fmt: skip
 
 AVX512 = Target(vector_bits=512, vector_registers=32, fma=True, cores=2, l1_bytes=48 << 10,

@@ -6,7 +6,7 @@ Chooses register tile, unrolling, blocking, and what is copied to local memory.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from luminal.ir.expr import Var
 from luminal.ir.plan import Item, Loop, Reg, Stage
@@ -19,11 +19,12 @@ from luminal.search.tiles import Tile, register_tiles
 __all__ = ["contractions"]
 
 K_BLOCK = 512
-ROW_BLOCK = 128
-COLUMN_BLOCK = 256
+ROW_BLOCK = 256
+COLUMN_BLOCK = 512
 LOCAL_SHARE = 0.5
 TILES_KEPT = 6
 BODY_LIMIT = 224
+CACHE_WAYS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,21 @@ def _tiles(facts: Facts, shape: Shape) -> list[Tile]:
         found = tuple(
             t for t in found if t.rows * t.vectors + min(taps, 9) * t.vectors <= registers
         )
+    if _rows_collide(facts, shape):
+        moved = [replace(t, cost=t.cost + 0.06 * (t.rows > CACHE_WAYS)) for t in found]
+        found = tuple(sorted(moved, key=lambda t: t.cost))
     return list(found[:TILES_KEPT]) or [Tile(1, 1, 2.0)]
+
+
+def _rows_collide(facts: Facts, shape: Shape) -> bool:
+    """True if neighbouring rows lie a multiple of a page apart, so that few fit the L1 cache."""
+    if shape.rows is None:
+        return False
+    for a in shape.scalar_loads:
+        step = (facts.stride(a, shape.rows) or 0) * facts.buffers[a.buffer].dtype.itemsize
+        if step and step % 2048 == 0:
+            return True
+    return False
 
 
 def _choices(facts: Facts, nest: Nest, shape: Shape, tile: Tile, rank: int) -> list[Choice]:

@@ -103,6 +103,11 @@ def _free_vector(
             continue
         step = facts.stride(a, v, lanes)
         if step == 1:
+            if _is_spread(facts, nest, a, v, bound) and _is_packable(
+                facts, nest, a, v, bound, reductions
+            ):
+                packed.append(a)
+                penalty += 0.05
             continue
         if step is not None and _is_packable(facts, nest, a, v, bound, reductions):
             packed.append(a)
@@ -123,6 +128,13 @@ def _free_vector(
     if not any(v in a.axes for a in loads):
         penalty += 4
     return penalty, tuple(packed), layouts
+
+
+def _is_spread(facts: Facts, nest: Nest, a: Access, v: Var, bound: tuple[Var, ...]) -> bool:
+    """True if steps of the sum jump far, and many rows would pay for a dense copy."""
+    many = any(x is not v and x not in a.axes and facts.extent(x) >= 48 for x in nest.free)
+    size = facts.buffers[a.buffer].dtype.itemsize
+    return many and any((facts.stride(a, k) or 0) * size >= 1024 for k in bound)
 
 
 def _is_packable(

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 
 from luminal.config import Config
 from luminal.ir.expr import Var
-from luminal.ir.text import kernel_text
 from luminal.ir.plan import Item, Loop, Plan, Schedule
 from luminal.ir.target import Target
+from luminal.ir.text import kernel_text
 from luminal.search.cache import Cache, digest
 from luminal.search.model import shortlist
 from luminal.search.tasks import Scheduled, Task, prepare
@@ -84,13 +84,15 @@ class _Search:
         seconds = {"fast": FAST_S, "full": FULL_S}.get(config.search)
         self.budget_s = float(config.search) if seconds is None else seconds
         self.trials = FULL_TRIALS if self.budget_s > 2 * FAST_S else FAST_TRIALS
-        self.end = time.monotonic() + self.budget_s
+        self.end = 0.0
 
     def tune(self, found: Scheduled) -> None:
         """Measure the kernels that matter, the heaviest first."""
+        self.end = self.end or time.monotonic() + self.budget_s
         total = sum(t.weight for t in found.tasks)
         todo = sorted((t for t in found.tasks if not t.measured), key=lambda t: -t.weight)
-        todo = [t for t in todo if t.weight >= total * WORTH_SHARE and t.weight >= WORTH_US]
+        todo = [t for t in todo if t.weight >= total * WORTH_SHARE and t.weight >= WORTH_US
+                and not t.kernel.ordered]  # fmt: skip
         todo = [t for t in todo if not self._from_cache(t)]
         for number, task in enumerate(todo):
             left = self.end - time.monotonic()
@@ -124,7 +126,7 @@ class _Search:
             if not self.tools.measure(checked).error:
                 task.winner, task.time_us, task.measured = options[position], time_us, True
                 return
-        if not ranked and time.monotonic() < deadline:
+        if ranked or time.monotonic() < deadline:
             task.winner = Schedule()
 
     def _report(self, label: str) -> None:

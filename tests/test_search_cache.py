@@ -1,0 +1,69 @@
+"""The cache: atomic, bounded, and deaf to damage."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from luminal.search.cache import Cache, digest
+
+
+def test_stores_and_finds(tmp_path: Path) -> None:
+    cache = Cache(tmp_path / "deep" / "dir")
+    assert cache.get("object", digest("a")) is None
+    cache.put("object", digest("a"), b"code")
+    assert Cache(tmp_path / "deep" / "dir").get("object", digest("a")) == b"code"
+    assert cache.get("winner", digest("a")) is None
+    info = cache.info()
+    assert (info.entries, info.hits, info.misses) == (1, 0, 2) and info.size_bytes > 4
+    assert cache.clear() == 1 and cache.info().entries == 0
+
+
+def test_damage_is_a_miss_and_is_removed(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    for number, spoil in enumerate((b"", b"LUM1", None)):
+        key = digest(number)
+        cache.put("object", key, b"payload" * 100)
+        path = next(p for p in tmp_path.glob("object/*/*") if p.parent.name + p.name == key)
+        raw = path.read_bytes()
+        path.write_bytes(raw[:-1] + b"x" if spoil is None else spoil)
+        assert cache.get("object", key) is None
+        assert not path.exists()
+        cache.put("object", key, b"again")
+        assert cache.get("object", key) == b"again"
+
+
+def test_the_oldest_entries_go_first(tmp_path: Path) -> None:
+    cache = Cache(tmp_path, limit_bytes=10_000)
+    cache._writes = 1
+    keys = [digest(n) for n in range(20)]
+    for n, key in enumerate(keys):
+        cache.put("object", key, bytes(1000))
+        path = tmp_path / "object" / key[:2] / key[2:]
+        os.utime(path, (1000 + n, 1000 + n))
+    cache.get("object", keys[0])
+    cache._shrink()
+    left = [cache.get("object", k) is not None for k in keys]
+    assert left[0] and left[-1] and not any(left[1:12])
+    assert cache.info().size_bytes <= 10_000
+
+
+def test_without_a_directory_nothing_happens(tmp_path: Path) -> None:
+    cache = Cache(None)
+    cache.put("object", "0" * 40, b"x")
+    assert cache.get("object", "0" * 40) is None and cache.info().entries == 0
+    file = tmp_path / "file"
+    file.write_text("not a directory")
+    blocked = Cache(file / "cache")
+    blocked.put("object", "0" * 40, b"x")
+    assert blocked.get("object", "0" * 40) is None
+
+
+def test_no_temporary_files_stay(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    start = time.monotonic()
+    for n in range(50):
+        cache.put("object", digest(n), b"x")
+    assert time.monotonic() - start < 5
+    assert not [p for p in tmp_path.rglob("*") if p.name.startswith(".new-")]
