@@ -171,12 +171,14 @@ def fmod(a: TensorLike, b: TensorLike) -> Tensor:
     return apply("Mod", *common("fmod", a, b))
 
 
+_POWERS = tensor(np.left_shift(np.int64(1), np.arange(64)), name="powers_of_two")
+
+
 def _shift_power(count: Tensor, dtype: DType) -> Tensor:
-    powers = tensor(np.left_shift(np.int64(1), np.arange(64)), name="powers_of_two")
     flat = cast(count, i64)
     index = lead(flat)
     dims = (const(64), *flat.dims)
-    src = powers.through(View(dims, powers.dims, (to_expr(axes_of(dims)[0]),)))
+    src = _POWERS.through(View(dims, _POWERS.dims, (to_expr(axes_of(dims)[0]),)))
     return cast(unlead(gather_primitive(src, index, 0)), dtype)
 
 

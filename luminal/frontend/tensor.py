@@ -370,24 +370,20 @@ def _values(roots: Sequence[Tensor]) -> list[Value]:
     return order
 
 
-def _name(v: Var) -> str:
-    return v.name
-
-
 def to_graph(
     outputs: Sequence[Tensor | Update], inputs: Sequence[Tensor] = (), names: Sequence[str] = ()
 ) -> Graph:
     """The graph that computes `outputs`; `inputs` come first in it, used or not."""
     targets = [o.value if isinstance(o, Update) else o for o in outputs]
-    builder, numbers, constants = GraphBuilder(), {}, 0
+    builder, numbers, used, taken = GraphBuilder(), {}, 0, {""}
     for value in _values([*inputs, *targets]):
         edges = tuple(Edge(numbers[id(t.source)], t.index_map) for t in value.inputs)
         payload, name = value.value, value.name
         if isinstance(payload, ConstantData):
-            payload = (
-                payload if payload.name else ConstantData(f"constant{constants}", payload.array)
-            )
-            name, constants = payload.name, constants + 1
+            if payload.name in taken:
+                payload = ConstantData(f"{payload.name or 'constant'}.{used}", payload.array)
+            name, used = payload.name, used + 1
+            taken.add(name)
         elif value.op == "Constant":
             name = repr(payload)
         node = Node(value.op, edges, value.shape, value.dtype, value.axis, name, payload)
@@ -398,6 +394,6 @@ def to_graph(
         updates = out.target.source.name if isinstance(out, Update) else ""
         results.append(Output(name, Edge(numbers[id(target.source)], target.index_map), updates))
     found = {
-        v: None for n in builder.nodes for d in n.shape for v in sorted(d.variables(), key=_name)
+        v: None for n in builder.nodes for d in n.shape for v in sorted(d.variables(), key=repr)
     }
     return builder.finish(tuple(results), tuple(found))
