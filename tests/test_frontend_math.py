@@ -11,7 +11,9 @@ from tests.frontend_harness import check, evaluate
 
 INF, NAN = math.inf, math.nan
 torch.manual_seed(0)
-WIDE = torch.cat([torch.randn(40) * 3, torch.tensor([0.0, -0.0, INF, -INF, NAN, 1e-6, -1e-6, 12.0])])
+WIDE = torch.cat(
+    [torch.randn(40) * 3, torch.tensor([0.0, -0.0, INF, -INF, NAN, 1e-6, -1e-6, 12.0])]
+)
 ROUNDING = torch.tensor(
     [0.5, 1.5, 2.5, -0.5, -1.5, 0.49999997, 8388607.5, 8388608.0, -8388609.0, 3e9, -1e20, 4.2, -4.2]
     + [INF, -INF, NAN, 0.0, -0.0]
@@ -22,25 +24,99 @@ INTS = torch.tensor([-7, -3, -1, 0, 1, 2, 5, 7, 100])
 TF = torch.nn.functional
 
 UNARY = {
-    "abs": WIDE, "neg": WIDE, "sign": WIDE, "exp": WIDE, "exp2": WIDE, "expm1": WIDE,
-    "tanh": WIDE, "sinh": WIDE, "cosh": WIDE, "sigmoid": WIDE, "erf": WIDE, "erfc": WIDE,
-    "atan": WIDE, "asinh": WIDE, "square": WIDE, "isnan": WIDE, "isinf": WIDE, "isfinite": WIDE,
-    "isposinf": WIDE, "isneginf": WIDE, "signbit": WIDE, "logical_not": WIDE, "nan_to_num": WIDE,
-    "sin": WIDE, "cos": WIDE, "reciprocal": WIDE, "frac": ROUNDING[:13], "deg2rad": WIDE,
-    "floor": ROUNDING, "trunc": ROUNDING, "round": ROUNDING,
-    "log": POSITIVE, "log2": POSITIVE, "log10": POSITIVE, "sqrt": POSITIVE, "rsqrt": POSITIVE,
-    "log1p": torch.cat([POSITIVE, UNIT]), "acosh": POSITIVE + 1,
-    "asin": UNIT, "acos": UNIT, "atanh": UNIT, "logit": UNIT.abs(), "sinc": WIDE[:42],
+    "abs": WIDE,
+    "neg": WIDE,
+    "sign": WIDE,
+    "exp": WIDE,
+    "exp2": WIDE,
+    "expm1": WIDE,
+    "tanh": WIDE,
+    "sinh": WIDE,
+    "cosh": WIDE,
+    "sigmoid": WIDE,
+    "erf": WIDE,
+    "erfc": WIDE,
+    "atan": WIDE,
+    "asinh": WIDE,
+    "square": WIDE,
+    "isnan": WIDE,
+    "isinf": WIDE,
+    "isfinite": WIDE,
+    "isposinf": WIDE,
+    "isneginf": WIDE,
+    "signbit": WIDE,
+    "logical_not": WIDE,
+    "nan_to_num": WIDE,
+    "sin": WIDE,
+    "cos": WIDE,
+    "reciprocal": WIDE,
+    "frac": ROUNDING[:13],
+    "deg2rad": WIDE,
+    "floor": ROUNDING,
+    "trunc": ROUNDING,
+    "round": ROUNDING,
+    "log": POSITIVE,
+    "log2": POSITIVE,
+    "log10": POSITIVE,
+    "sqrt": POSITIVE,
+    "rsqrt": POSITIVE,
+    "log1p": torch.cat([POSITIVE, UNIT]),
+    "acosh": POSITIVE + 1,
+    "asin": UNIT,
+    "acos": UNIT,
+    "atanh": UNIT,
+    "logit": UNIT.abs(),
+    "sinc": WIDE[:42],
     "tan": WIDE[:42],
-}  # fmt: skip
+}
 ACTIVATIONS = [
-    "relu", "relu6", "gelu", "silu", "mish", "softplus", "softsign", "tanhshrink", "hardtanh",
-    "hardsigmoid", "hardswish", "hardshrink", "softshrink", "logsigmoid", "elu", "celu", "selu",
+    "relu",
+    "relu6",
+    "gelu",
+    "silu",
+    "mish",
+    "softplus",
+    "softsign",
+    "tanhshrink",
+    "hardtanh",
+    "hardsigmoid",
+    "hardswish",
+    "hardshrink",
+    "softshrink",
+    "logsigmoid",
+    "elu",
+    "celu",
+    "selu",
     "leaky_relu",
-]  # fmt: skip
-BINARY = ["add", "sub", "mul", "div", "maximum", "minimum", "fmax", "fmin", "fmod", "remainder",
-          "floor_divide", "lt", "le", "gt", "ge", "eq", "ne", "atan2", "hypot", "copysign",
-          "logaddexp", "xlogy", "pow", "logical_and", "logical_or", "logical_xor"]  # fmt: skip
+]
+BINARY = [
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "maximum",
+    "minimum",
+    "fmax",
+    "fmin",
+    "fmod",
+    "remainder",
+    "floor_divide",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "eq",
+    "ne",
+    "atan2",
+    "hypot",
+    "copysign",
+    "logaddexp",
+    "xlogy",
+    "pow",
+    "logical_and",
+    "logical_or",
+    "logical_xor",
+]
 SPECIAL = torch.tensor([0.0, -0.0, 1.0, -1.0, 2.5, -2.5, INF, -INF, NAN, 3.0, -3.0, 0.5, 1e10])
 
 
@@ -48,8 +124,13 @@ SPECIAL = torch.tensor([0.0, -0.0, 1.0, -1.0, 2.5, -2.5, INF, -INF, NAN, 3.0, -3
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_unary(name, dtype):
     x = UNARY[name].to(dtype)
-    check(getattr(F, name), getattr(torch, name), x, rtol=2e-6 if dtype == torch.float32 else 1e-12,
-          atol=1e-6 if dtype == torch.float32 else 1e-13)  # fmt: skip
+    check(
+        getattr(F, name),
+        getattr(torch, name),
+        x,
+        rtol=2e-6 if dtype == torch.float32 else 1e-12,
+        atol=1e-6 if dtype == torch.float32 else 1e-13,
+    )
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
@@ -63,7 +144,9 @@ def test_activation(name, dtype):
 
 
 def test_tanh_gelu():
-    check(lambda x: F.gelu(x, approximate="tanh"), lambda x: TF.gelu(x, approximate="tanh"), WIDE[:40])
+    check(
+        lambda x: F.gelu(x, approximate="tanh"), lambda x: TF.gelu(x, approximate="tanh"), WIDE[:40]
+    )
 
 
 def test_erf_is_accurate():
@@ -93,7 +176,9 @@ def test_binary_special_values(name, dtype):
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8])
 def test_integer_division(name, dtype):
     low, high = torch.iinfo(dtype).min, torch.iinfo(dtype).max
-    near = torch.tensor([low, low + 1, low + 2, high, high - 1, high // 2, high // 3, 1, 2, 3, 7, -1])
+    near = torch.tensor(
+        [low, low + 1, low + 2, high, high - 1, high // 2, high // 3, 1, 2, 3, 7, -1]
+    )
     rows = torch.cat([near, torch.tensor([0, -2, -3, -7, 10, 97, -high])]).to(dtype)
     more = torch.randint(low, high, (40,), dtype=torch.int64).to(dtype)
     a = torch.cat([rows, more])
@@ -102,8 +187,12 @@ def test_integer_division(name, dtype):
     ok = ~((a == low) & (b == -1)) if low < 0 else torch.ones_like(a, dtype=torch.bool)
     a, b = a[ok], b[ok]
     if name in ("floor", "trunc"):
-        check(lambda x, y: F.div(x, y, rounding_mode=name),
-              lambda x, y: torch.div(x, y, rounding_mode=name), a, b)  # fmt: skip
+        check(
+            lambda x, y: F.div(x, y, rounding_mode=name),
+            lambda x, y: torch.div(x, y, rounding_mode=name),
+            a,
+            b,
+        )
     else:
         check(getattr(F, name), getattr(torch, name), a, b)
 
@@ -120,7 +209,9 @@ def test_bits(name, dtype):
         a, b = torch.tensor([True, True, False, False]), torch.tensor([True, False, True, False])
     else:
         info = torch.iinfo(dtype)
-        a = torch.cat([torch.randint(info.min, info.max, (20,)), torch.tensor([info.min, info.max, 0, 1])])
+        a = torch.cat(
+            [torch.randint(info.min, info.max, (20,)), torch.tensor([info.min, info.max, 0, 1])]
+        )
         a, b = a.to(dtype), a.flip(0).to(dtype)
     check(getattr(F, name), getattr(torch, name), a, b)
     check(F.bitwise_not, torch.bitwise_not, a)
@@ -137,15 +228,28 @@ def test_bit_masks_and_shifts():
     check(lambda x: x & 15, lambda x: x & 15, x)
 
 
-DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32,
-          torch.int16, torch.int8, torch.uint8, torch.bool]  # fmt: skip
+DTYPES = [
+    torch.float64,
+    torch.float32,
+    torch.float16,
+    torch.bfloat16,
+    torch.int64,
+    torch.int32,
+    torch.int16,
+    torch.int8,
+    torch.uint8,
+    torch.bool,
+]
 
 
 @pytest.mark.parametrize("a", DTYPES)
 def test_promotion(a):
     for b in DTYPES:
-        for x, y in ((torch.ones(2), torch.ones(2)), (torch.ones(2), torch.ones(())),
-                     (torch.ones(()), torch.ones(3))):  # fmt: skip
+        for x, y in (
+            (torch.ones(2), torch.ones(2)),
+            (torch.ones(2), torch.ones(())),
+            (torch.ones(()), torch.ones(3)),
+        ):
             check(F.mul, torch.mul, x.to(a), y.to(b))
     for value in (2, 2.5, True):
         check(lambda x, v=value: x * v, lambda x, v=value: x * v, torch.ones(2).to(a))
@@ -174,21 +278,44 @@ def test_where_and_clamp():
     c = torch.tensor([[True], [False]])
     check(F.where, torch.where, c, torch.randn(3), torch.randn(2, 3), symbolic=True)
     check(F.where, torch.where, c, torch.arange(3), torch.randn(2, 3))
-    check(lambda c, x: F.where(c, x, 0.0), lambda c, x: torch.where(c, x, 0.0), c, torch.randn(2, 3))
+    check(
+        lambda c, x: F.where(c, x, 0.0), lambda c, x: torch.where(c, x, 0.0), c, torch.randn(2, 3)
+    )
     check(F.where, torch.where, c, c, ~c)
     check(lambda x: x.clamp(-1, 2), lambda x: x.clamp(-1, 2), WIDE)
     check(lambda x: x.clamp(min=2), lambda x: x.clamp(min=2), INTS)
     check(lambda x: x.clamp(max=2.5), lambda x: x.clamp(max=2.5), INTS)
     check(F.minimum, torch.minimum, INTS, INTS.flip(0))
-    check(lambda x, m: x.masked_fill(m, -INF), lambda x, m: x.masked_fill(m, -INF), torch.randn(2, 3), c)
-    check(lambda x, m: x.masked_fill(m, 7), lambda x, m: x.masked_fill(m, 7), torch.ones(2, 3).short(), c)
+    check(
+        lambda x, m: x.masked_fill(m, -INF),
+        lambda x, m: x.masked_fill(m, -INF),
+        torch.randn(2, 3),
+        c,
+    )
+    check(
+        lambda x, m: x.masked_fill(m, 7),
+        lambda x, m: x.masked_fill(m, 7),
+        torch.ones(2, 3).short(),
+        c,
+    )
 
 
 def test_operators_and_reflected():
     x = torch.tensor([1.5, -2.0, 4.0])
-    for f in (lambda t: 1 - t, lambda t: 2 / t, lambda t: 7 // t, lambda t: 7 % t, lambda t: -t,
-              lambda t: abs(t), lambda t: (t > 1) & (t < 5), lambda t: ~(t > 1), lambda t: t == 4,
-              lambda t: (t != 4) | (t < 0), lambda t: t - 2 * t, lambda t: t.float() + t.double()):  # fmt: skip
+    for f in (
+        lambda t: 1 - t,
+        lambda t: 2 / t,
+        lambda t: 7 // t,
+        lambda t: 7 % t,
+        lambda t: -t,
+        lambda t: abs(t),
+        lambda t: (t > 1) & (t < 5),
+        lambda t: ~(t > 1),
+        lambda t: t == 4,
+        lambda t: (t != 4) | (t < 0),
+        lambda t: t - 2 * t,
+        lambda t: t.float() + t.double(),
+    ):
         check(f, f, x)
 
 
@@ -201,8 +328,14 @@ def test_zero_size_and_scalars():
 
 def test_casts():
     x = torch.tensor([1.9, -1.9, 0.0, 127.0])
-    for name, dtype in (("i64", torch.int64), ("i8", torch.int8), ("f16", torch.float16),
-                        ("bf16", torch.bfloat16), ("bool", torch.bool), ("f64", torch.float64)):  # fmt: skip
+    for name, dtype in (
+        ("i64", torch.int64),
+        ("i8", torch.int8),
+        ("f16", torch.float16),
+        ("bf16", torch.bfloat16),
+        ("bool", torch.bool),
+        ("f64", torch.float64),
+    ):
         check(lambda t, n=name: t.to(n), lambda t, d=dtype: t.to(d), x)
 
 

@@ -13,20 +13,48 @@ torch.manual_seed(4)
 T = torch.nn
 IMAGE, VECTOR, SEQUENCE = torch.randn(2, 4, 6, 5), torch.randn(3, 8), torch.randn(2, 5, 8)
 CASES = {
-    "Linear": ((8, 3), {}, VECTOR), "Linear no bias": ((8, 3), dict(bias=False), SEQUENCE), "Conv2d": ((4, 6, 3), dict(padding=1, stride=2), IMAGE),
-    "Conv2d reflect": ((4, 6, 3), dict(padding=1, padding_mode="reflect"), IMAGE), "Conv2d groups": ((4, 8, (3, 1)), dict(groups=2, padding="same"), IMAGE),
-    "Conv1d": ((5, 6, 3), dict(dilation=2), SEQUENCE), "Conv3d": ((1, 2, 2), {}, torch.randn(1, 1, 3, 4, 5)),
-    "ConvTranspose2d": ((4, 6, 3), dict(stride=2, padding=1, output_padding=1), IMAGE), "ConvTranspose1d": ((5, 2, 2), {}, SEQUENCE),
-    "BatchNorm2d": ((4,), {}, IMAGE), "BatchNorm1d": ((8,), {}, VECTOR), "LayerNorm": ((8,), {}, SEQUENCE), "LayerNorm 2": (((5, 8),), {}, SEQUENCE),
-    "RMSNorm": ((8,), dict(eps=1e-6), SEQUENCE), "GroupNorm": ((2, 4), {}, IMAGE), "InstanceNorm2d": ((4,), dict(affine=True), IMAGE),
-    "Embedding": ((9, 4), {}, torch.tensor([[1, 0], [8, 3]])), "PReLU": ((4,), {}, IMAGE), "Dropout": ((0.5,), {}, VECTOR), "Identity": ((), {}, VECTOR),
-    "MaxPool2d": ((2,), dict(stride=1), IMAGE), "MaxPool2d pad": ((3, 2, 1), {}, IMAGE), "AvgPool2d": ((3, 2, 1), {}, IMAGE), "AdaptiveAvgPool2d": ((1,), {}, IMAGE),
-    "ReLU": ((True,), {}, VECTOR), "GELU": ((), dict(approximate="tanh"), VECTOR), "Softmax": ((1,), {}, VECTOR), "LeakyReLU": ((0.2,), {}, VECTOR),
-    "Flatten": ((), {}, IMAGE), "Unflatten": ((1, (2, 4)), {}, VECTOR), "Upsample": ((), dict(scale_factor=2), IMAGE), "ZeroPad2d": (((1, 0, 2, 1),), {}, IMAGE),
-    "SiLU": ((), {}, VECTOR), "Hardswish": ((), {}, VECTOR), "LSTM": ((8, 3), {}, SEQUENCE), "LSTM big": ((8, 3, 2), dict(bidirectional=True, batch_first=True), SEQUENCE),
-    "GRU": ((8, 3), dict(batch_first=True), SEQUENCE), "RNN": ((8, 3), dict(nonlinearity="relu"), SEQUENCE[:, 0]), "PixelShuffle": ((2,), {}, IMAGE),
-    "TransformerEncoderLayer": ((8, 2, 16), dict(batch_first=True), SEQUENCE), "TransformerEncoderLayer pre": ((8, 2, 16), dict(norm_first=True, activation="gelu"), SEQUENCE),
-}  # fmt: skip
+    "Linear": ((8, 3), {}, VECTOR),
+    "Linear no bias": ((8, 3), dict(bias=False), SEQUENCE),
+    "Conv2d": ((4, 6, 3), dict(padding=1, stride=2), IMAGE),
+    "Conv2d reflect": ((4, 6, 3), dict(padding=1, padding_mode="reflect"), IMAGE),
+    "Conv2d groups": ((4, 8, (3, 1)), dict(groups=2, padding="same"), IMAGE),
+    "Conv1d": ((5, 6, 3), dict(dilation=2), SEQUENCE),
+    "Conv3d": ((1, 2, 2), {}, torch.randn(1, 1, 3, 4, 5)),
+    "ConvTranspose2d": ((4, 6, 3), dict(stride=2, padding=1, output_padding=1), IMAGE),
+    "ConvTranspose1d": ((5, 2, 2), {}, SEQUENCE),
+    "BatchNorm2d": ((4,), {}, IMAGE),
+    "BatchNorm1d": ((8,), {}, VECTOR),
+    "LayerNorm": ((8,), {}, SEQUENCE),
+    "LayerNorm 2": (((5, 8),), {}, SEQUENCE),
+    "RMSNorm": ((8,), dict(eps=1e-6), SEQUENCE),
+    "GroupNorm": ((2, 4), {}, IMAGE),
+    "InstanceNorm2d": ((4,), dict(affine=True), IMAGE),
+    "Embedding": ((9, 4), {}, torch.tensor([[1, 0], [8, 3]])),
+    "PReLU": ((4,), {}, IMAGE),
+    "Dropout": ((0.5,), {}, VECTOR),
+    "Identity": ((), {}, VECTOR),
+    "MaxPool2d": ((2,), dict(stride=1), IMAGE),
+    "MaxPool2d pad": ((3, 2, 1), {}, IMAGE),
+    "AvgPool2d": ((3, 2, 1), {}, IMAGE),
+    "AdaptiveAvgPool2d": ((1,), {}, IMAGE),
+    "ReLU": ((True,), {}, VECTOR),
+    "GELU": ((), dict(approximate="tanh"), VECTOR),
+    "Softmax": ((1,), {}, VECTOR),
+    "LeakyReLU": ((0.2,), {}, VECTOR),
+    "Flatten": ((), {}, IMAGE),
+    "Unflatten": ((1, (2, 4)), {}, VECTOR),
+    "Upsample": ((), dict(scale_factor=2), IMAGE),
+    "ZeroPad2d": (((1, 0, 2, 1),), {}, IMAGE),
+    "SiLU": ((), {}, VECTOR),
+    "Hardswish": ((), {}, VECTOR),
+    "LSTM": ((8, 3), {}, SEQUENCE),
+    "LSTM big": ((8, 3, 2), dict(bidirectional=True, batch_first=True), SEQUENCE),
+    "GRU": ((8, 3), dict(batch_first=True), SEQUENCE),
+    "RNN": ((8, 3), dict(nonlinearity="relu"), SEQUENCE[:, 0]),
+    "PixelShuffle": ((2,), {}, IMAGE),
+    "TransformerEncoderLayer": ((8, 2, 16), dict(batch_first=True), SEQUENCE),
+    "TransformerEncoderLayer pre": ((8, 2, 16), dict(norm_first=True, activation="gelu"), SEQUENCE),
+}
 
 
 def flat(out):
@@ -55,12 +83,22 @@ def test_multihead_attention(batch_first):
     ours.load_state_dict(theirs.state_dict())
     x = SEQUENCE
     check(lambda x: ours(x, x, x), lambda x: theirs(x, x, x), x)
-    check(lambda x: ours(x, x, x, average_attn_weights=False), lambda x: theirs(x, x, x, average_attn_weights=False), x)
+    check(
+        lambda x: ours(x, x, x, average_attn_weights=False),
+        lambda x: theirs(x, x, x, average_attn_weights=False),
+        x,
+    )
     n, length = (2, 5) if batch_first else (5, 2)
     hide = torch.zeros(n, length, dtype=torch.bool)
     hide[:, -1] = True
     causal = torch.triu(torch.ones(length, length, dtype=torch.bool), 1)
-    check(lambda x, h, c: ours(x, x, x, h, attn_mask=c)[0], lambda x, h, c: theirs(x, x, x, h, attn_mask=c)[0], x, hide, causal)
+    check(
+        lambda x, h, c: ours(x, x, x, h, attn_mask=c)[0],
+        lambda x, h, c: theirs(x, x, x, h, attn_mask=c)[0],
+        x,
+        hide,
+        causal,
+    )
     other = T.MultiheadAttention(8, 2, kdim=4, vdim=6, bias=False).eval()
     mine = nn.MultiheadAttention(8, 2, kdim=4, vdim=6, bias=False)
     mine.load_state_dict(other.state_dict())
@@ -68,8 +106,12 @@ def test_multihead_attention(batch_first):
 
 
 def test_encoder_and_containers():
-    theirs = T.TransformerEncoder(T.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2, T.LayerNorm(8)).eval()
-    ours = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2, nn.LayerNorm(8))
+    theirs = T.TransformerEncoder(
+        T.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2, T.LayerNorm(8)
+    ).eval()
+    ours = nn.TransformerEncoder(
+        nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2, nn.LayerNorm(8)
+    )
     for p in theirs.parameters():
         p.data = torch.randn_like(p)
     ours.load_state_dict(theirs.state_dict())
@@ -98,11 +140,20 @@ def test_own_module_and_errors():
             return self.heads["a"](x * self.scale + self.offset)
 
     net = Net()
-    names = {"blocks.0.weight", "blocks.0.bias", "blocks.1.weight", "blocks.1.bias", "scale", "offset"}
+    names = {
+        "blocks.0.weight",
+        "blocks.0.bias",
+        "blocks.1.weight",
+        "blocks.1.bias",
+        "scale",
+        "offset",
+    }
     assert set(net.state_dict()) == names and len(list(net.parameters())) == 5
     state = dict(net.state_dict())
     with pytest.raises(ArgumentError, match=r"Missing: \['scale'\]; unknown: \['extra'\]"):
-        net.load_state_dict({k: v for k, v in state.items() if k != "scale"} | {"extra": np.ones(1)})
+        net.load_state_dict(
+            {k: v for k, v in state.items() if k != "scale"} | {"extra": np.ones(1)}
+        )
     with pytest.raises(ShapeError, match=r"scale does not fit. Got \[3\]; expected \[4\]"):
         net.load_state_dict(state | {"scale": np.ones(3)})
     net.load_state_dict({"scale": np.full(4, 2.0)}, strict=False)

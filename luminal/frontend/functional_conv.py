@@ -35,7 +35,8 @@ from luminal.ir.view import pad as pad_view
 __all__ = [
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d",
     "adaptive_max_pool2d", "adaptive_max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d",
-    "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
+    "conv1d", "conv2d", "conv3d", "conv_transpose",
+    "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
     "convolution", "im2col", "lp_pool1d", "lp_pool2d", "max_pool1d", "max_pool2d", "max_pool3d",
 ]  # fmt: skip
 

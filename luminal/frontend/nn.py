@@ -144,8 +144,9 @@ class Module:
         return {full: value for full, _, _, value in self._places(True)}
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
-        """Takes parameters and buffers from arrays or PyTorch tensors, converted to each one's
-        dtype. ArgumentError on missing or unknown names (if strict), ShapeError on a wrong shape."""
+        """Takes parameters and buffers from arrays or PyTorch tensors, converted to each's dtype.
+
+        ArgumentError on missing or unknown names (if strict), ShapeError on a wrong shape."""
         places = list(self._places(True))
         missing = [full for full, _, _, _ in places if full not in state]
         unknown = [name for name in state if name not in {p[0] for p in places}]

@@ -18,9 +18,9 @@ from luminal.frontend.tensor import Tensor, fail
 
 __all__ = [
     "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "Bilinear", "Conv1d", "Conv2d", "Conv3d",
-    "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "CosineSimilarity", "Dropout",
+    "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "Dropout",
     "Dropout2d", "Embedding", "Flatten", "GroupNorm", "InstanceNorm1d", "InstanceNorm2d",
-    "InstanceNorm3d", "LayerNorm", "Linear", "PReLU", "RMSNorm", "Unflatten", "Upsample",
+    "InstanceNorm3d", "LayerNorm", "Linear", "PReLU", "RMSNorm", 
     "ZeroPad2d",
 ]  # fmt: skip
 
@@ -283,7 +283,8 @@ class _Applied(Module):
 
 _POOL = ("kernel_size", "stride", "padding")
 _FUNCTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "ReLU": ("relu", ("inplace",)), "ReLU6": ("relu6", ("inplace",)), "SiLU": ("silu", ("inplace",)),
+    "ReLU": ("relu", ("inplace",)), "ReLU6": ("relu6", ("inplace",)),
+    "SiLU": ("silu", ("inplace",)),
     "GELU": ("gelu", ("approximate",)), "Sigmoid": ("sigmoid", ()), "Tanh": ("tanh", ()),
     "Softmax": ("softmax", ("dim",)), "LogSoftmax": ("log_softmax", ("dim",)),
     "Softmin": ("softmin", ("dim",)), "LeakyReLU": ("leaky_relu", ("negative_slope", "inplace")),
