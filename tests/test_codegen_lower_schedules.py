@@ -10,7 +10,7 @@ import pytest
 from luminal.codegen.schedule_rules import IllegalSchedule
 from luminal.ir.dtype import f32
 from luminal.ir.expr import const, dim, to_expr
-from luminal.ir.plan import Kernel, Loop, Online, Schedule, Stage
+from luminal.ir.plan import Kernel, Online, Schedule, Stage
 from luminal.ir.term import Term, binary, cond, constant, reduction, select, unary
 from tests.codegen_case import Case, parse
 

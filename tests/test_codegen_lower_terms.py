@@ -9,7 +9,15 @@ from luminal.ir import dtype as dt
 from luminal.ir.expr import const, dim, to_expr
 from luminal.ir.plan import Kernel, Store
 from luminal.ir.term import (
-    binary, cast, cond, constant, data, index, reduction, select, unary,
+    binary,
+    cast,
+    cond,
+    constant,
+    data,
+    index,
+    reduction,
+    select,
+    unary,
 )  # fmt: skip
 from tests.codegen_case import TARGET, Case, parse
 from tests.loopir_interp import Interpreter
@@ -71,7 +79,9 @@ def test_reductions(op, kind, text, columns):
     c.buffer("x", (5, columns), kind)
     c.buffer("z", (5,), kind)
     value = reduction(op, (k,), c.load("x", i, k))
-    c.check(c.kernel((i,), "z", (i,), value, schedule(text)), atol=2e-2 if kind.bits == 16 else 1e-5)
+    c.check(
+        c.kernel((i,), "z", (i,), value, schedule(text)), atol=2e-2 if kind.bits == 16 else 1e-5
+    )
 
 
 def test_infinities_and_nan_in_a_maximum():
@@ -119,7 +129,9 @@ def test_reduction_over_several_axes_and_nested():
     value = reduction("sum", (kb,), binary("mul", cast(c.load("s", n, kb), dt.f32), inner))
     for text in ("", "n:8 kb:1 ki:2 / ki:1u n:1v", "n:4 kb:2 ki:4 / kb:1u ki:1u n:4u n:1v"):
         c.check(c.kernel((n,), "y", (n,), value, schedule(text)))
-    flat = reduction("sum", (kb, ki), binary("mul", cast(c.load("q", n, k), dt.f32), c.load("x", k)))
+    flat = reduction(
+        "sum", (kb, ki), binary("mul", cast(c.load("q", n, k), dt.f32), c.load("x", k))
+    )
     for text in ("", "n:8 kb:1 ki:2 / ki:1u n:1v"):
         c.check(c.kernel((n,), "y", (n,), flat, schedule(text)))
 

@@ -13,9 +13,9 @@ from luminal.codegen.arith import lowest
 from luminal.codegen.terms import Facts, conditions, fold
 from luminal.codegen.tile import Extent
 from luminal.ir.expr import (
+    ZERO,
     Expr,
     Var,
-    ZERO,
     const,
     floor_div,
     is_nonnegative,

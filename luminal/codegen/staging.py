@@ -34,7 +34,6 @@ class Stager:
         self.walker, self.subterms = walker, subterms
         self.offset = self.total = 0
         self.scratch: list[tuple[str, int]] = []
-        self.replaced: list[dict[Term, Term]] = []
         walker.on_stage = self.stage
         walker.before_loop = self.before_loop
 
@@ -67,15 +66,15 @@ class Stager:
 
     def stage(self, item: Stage, state: State, rest: tuple[Item, ...]) -> None:
         """Lowers one stage and then the rest of the list."""
-        term = self.current(item.term)
-        names = {term, *(self.current(n) for n in item.same)}
+        term = self.current(item.term, state)
+        names = {term, *(self.current(n, state) for n in item.same)}
         schedule = Schedule(item.items, item.regs)
         self.walker.walk(self.compute(term, state, schedule, item.layout, names), rest)
 
-    def current(self, number: int) -> Term:
+    def current(self, number: int, state: State) -> Term:
         """Subterm `number` of the kernel as it looks after the stages around."""
         term = self.subterms[number]
-        for mapping in self.replaced:
+        for mapping in state.replaced:
             term = replace_terms(term, mapping)
         return term
 
@@ -98,9 +97,8 @@ class Stager:
 
     def substituted(self, state: State, mapping: dict[Term, Term]) -> State:
         """The state with terms replaced, here and in stages to come."""
-        self.replaced.append(mapping)
         outs = tuple(replace(o, value=replace_terms(o.value, mapping)) for o in state.outs)
-        return replace(state, outs=outs)
+        return replace(state, outs=outs, replaced=(*state.replaced, mapping))
 
     def before_loop(self, loop: Loop, state: State) -> State:
         """Stages the reductions that iterations of this loop would repeat."""
