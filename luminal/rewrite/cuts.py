@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from luminal.ir.expr import prod
 from luminal.ir.graph import ConstantData, Node
 from luminal.ir.ops import PRIMITIVES
-from luminal.ir.view import View
+from luminal.ir.view import Shape, View
 from luminal.rewrite.prepare import MAX_UNROLL, Prepared
 
 __all__ = ["Cuts", "choose_cuts", "is_leaf"]
@@ -25,7 +25,7 @@ CHEAP = 8
 """Flops an element that a second reader may spend again instead of loading it."""
 NEARLY_FREE = 2
 """Flops an element that may be spent for every element of a broadcast."""
-_REACH = 8
+_REACH, _MANY = 8, 3
 
 
 @dataclass(slots=True)
@@ -48,6 +48,8 @@ class _Facts:
     reduces: bool = False
     heavy: bool = False
     """A contraction is computed in place for it."""
+    loops: frozenset[Shape] = frozenset()
+    """The extents that those contractions sum over."""
     over: bool = False
     """It reads a soft node that a contraction is computed for."""
 
@@ -101,6 +103,7 @@ class _Chooser:
         self.identical: dict[int, bool] = {}
         self.candidate = [False] * len(self.nodes)
         self.repeated = [False] * len(self.nodes)
+        self.readers = [0] * len(self.nodes)
         self.facts = [_Facts() for _ in self.nodes]
         for wanted in prepared.outputs:
             self.cuts.stored.add(wanted.node)
@@ -132,6 +135,7 @@ class _Chooser:
                 continue
             self.candidate[n] = repeated or len(keys) > 1
             self.repeated[n] = repeated
+            self.readers[n] = len(keys)
             if not self.candidate[n] and self.users[n]:
                 user = self.users[n][0][0]
                 root[n] = root[user] if _elementwise(self.nodes[user]) else user
@@ -162,6 +166,11 @@ class _Chooser:
         facts = self._merge(n, node)
         self._limit(n, node, facts)
         facts = self._merge(n, node)
+        if len(facts.loops) > 1:  # contractions over different axes may end different kernels
+            self.cuts.soft |= {
+                e.node for e in node.inputs
+                if self.facts[e.node].heavy and e.node not in self.cuts.stored
+            }  # fmt: skip
         self.facts[n] = facts
         if n in self.cuts.stored:
             self.facts[n] = _Facts()
@@ -172,12 +181,18 @@ class _Chooser:
         """Stored, soft or shared, for a node that several places read."""
         if facts.heavy and not (self._reaches_maximum(n) or self._is_summed_power(n)):
             self._store(n)
+        elif not (facts.heavy or facts.over or facts.reduces) and self._is_table(n, facts):
+            self._store(n)
         elif facts.heavy or facts.reduces or facts.flops > self._allowance(n):
             self.cuts.soft.add(n)
             over = facts.heavy or facts.over
             self.facts[n] = _Facts(flops=facts.flops, reduces=facts.reduces, over=over)
         else:
             self.cuts.shared.add(n)
+
+    def _is_table(self, n: int, facts: _Facts) -> bool:
+        """Elementwise work that many read: computed once, so that it does not tie them together."""
+        return facts.flops > self._allowance(n) and self.readers[n] >= _MANY
 
     def _allowance(self, n: int) -> int:
         return NEARLY_FREE if self.repeated[n] else CHEAP
@@ -243,8 +258,17 @@ class _Chooser:
             out.reduces |= f.reduces
             out.heavy |= f.heavy
             out.over |= f.over
-        out.heavy |= self._contracts(node)
+            out.loops |= f.loops
+        if self._contracts(node):
+            out.heavy, out.loops = True, frozenset([self._summed(node)])
         return out
+
+    def _summed(self, node: Node) -> Shape:
+        shape: Shape = ()
+        while node.op == "SumReduce":
+            shape += (node.inputs[0].view.shape[node.axis],)
+            node = self.nodes[node.inputs[0].node]
+        return shape
 
     def _has_power(self, n: int) -> bool:
         """An Exp2 in the cone of node n."""

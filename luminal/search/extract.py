@@ -8,7 +8,6 @@ value. Measures nothing and names no operator.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import inf
 
 from luminal.ir.expr import Var
 from luminal.ir.plan import Plan
@@ -20,11 +19,12 @@ from luminal.ir.term import (
 )  # fmt: skip
 from luminal.search.assemble import Picked, assemble
 from luminal.search.naming import rename_apart
-from luminal.search.roofline import NEVER, WEIGHTS, Machine, kernel_us, value_of
+from luminal.search.roofline import NEVER, SMALL_LOOP, WEIGHTS, Machine, kernel_us, value_of
 
 __all__ = ["extract"]
 
 _SWEEPS = 3
+_FORBIDDEN = 1e4
 
 
 def extract(space: Space, target: Target, *, hints: dict[str, int], k: int) -> list[Plan]:
@@ -41,6 +41,16 @@ def extract(space: Space, target: Target, *, hints: dict[str, int], k: int) -> l
     for _, r, j in sorted(others)[: max(0, k - 1)]:
         choices.append([j if r == q else 0 for q in range(len(space.regions))])
     return [assemble(space, [solved[r][j] for r, j in enumerate(pick)]) for pick in choices]
+
+
+@dataclass(frozen=True, slots=True)
+class _Best:
+    """The cheapest way found for a value: its work in all, and the axes that reductions in it
+    depend on (another reduction over one of those would repeat them)."""
+
+    work: float
+    choice: Choice
+    inside: frozenset[Var]
 
 
 @dataclass(slots=True)
@@ -124,7 +134,9 @@ class _Solver:
             if not improved:
                 return
 
-    def _total(self, stored: frozenset[int], required: frozenset[int]) -> tuple[frozenset[int], float]:
+    def _total(
+        self, stored: frozenset[int], required: frozenset[int]
+    ) -> tuple[frozenset[int], float]:
         """The cuts that are really read, and the time of all kernels."""
         needed, total = set(required), 0.0
         for i in range(len(self.region.cuts) - 1, -1, -1):
@@ -141,53 +153,63 @@ class _Solver:
         if key not in self.kernels:
             cut = self.region.cuts[i]
             term = rename_apart(self._cheapest(i, usable), cut.axes)
-            cost = kernel_us(self.machine, cut.axes, term, cut.dtype.bits / 8, self.sizes.__getitem__)
+            cost = kernel_us(
+                self.machine, cut.axes, term, cut.dtype.bits / 8, self.sizes.__getitem__
+            )
             self.kernels[key] = (cost, cast(term, cut.dtype))
         return self.kernels[key]
 
     def _cheapest(self, i: int, usable: frozenset[int]) -> Term:
         """The term of least total work."""
-        best: dict[int, tuple[float, Choice]] = {}
-        values, order = self.region.values, self.order[i]
+        best: dict[int, _Best] = {}
+        kernel = frozenset(self.region.cuts[i].axes)
         changed = True
         while changed:
             changed = False
-            for v in order:
-                for choice in values[v].choices:
-                    cost = self._work(choice, best, usable)
-                    if cost < best[v][0] - 1e-6 if v in best else cost < inf:
-                        best[v], changed = (cost, choice), True
+            for v in self.order[i]:
+                for choice in self.region.values[v].choices:
+                    found = self._work(v, choice, best, usable, kernel)
+                    if found is not None and (v not in best or found.work < best[v].work - 1e-6):
+                        best[v], changed = found, True
         return self._build(self.region.cuts[i].value, best)
 
     def _work(
-        self, choice: Choice, best: dict[int, tuple[float, Choice]], usable: frozenset[int]
-    ) -> float:
+        self, v: int, choice: Choice, best: dict[int, _Best], usable: frozenset[int],
+        kernel: frozenset[Var],
+    ) -> _Best | None:  # fmt: skip
         values = self.region.values
         if choice.op == "load":
             cut = self.position.get(choice.payload[0])  # type: ignore[index]
             if cut is not None and cut not in usable:
-                return inf
-        total, free = 0.0, frozenset()
-        for a in choice.args:
-            if a not in best:
-                return inf
-            total += best[a][0]
-            free |= values[a].free
-        if not choice.args:
-            for e in _index_exprs(choice):
-                free |= e.variables()
-        points = self.machine.points(free & self.axes)
-        weight = WEIGHTS[choice.op] + 0.05
-        if choice.op == "rsum":
-            total += 16.0 * self.machine.points(values[choice.args[0]].free & self.axes)
-        return total + weight * points
+                return None
+        if any(a not in best for a in choice.args):
+            return None
+        free = frozenset().union(*(values[a].free for a in choice.args)) if choice.args else (
+            values[v].free
+        )  # fmt: skip
+        inside = frozenset().union(*(best[a].inside for a in choice.args))
+        work = sum(best[a].work for a in choice.args)
+        work += (WEIGHTS[choice.op] + 0.05) * self.machine.points(free & self.axes)
+        if choice.op in REDUCTIONS:
+            own = frozenset(choice.payload)  # type: ignore[arg-type]
+            last = best[choice.args[-1]]
+            if choice.op == "rsum":
+                x = choice.args[0]
+                work += 16.0 * self.machine.points(values[x].free & self.axes)
+            if not last.inside.isdisjoint(own):
+                work = work * _FORBIDDEN
+            result = values[v].free & self.axes
+            if self.machine.points(own) > SMALL_LOOP or not kernel <= result:
+                inside |= result
+            inside -= own
+        return _Best(work, choice, inside)
 
-    def _build(self, root: int, best: dict[int, tuple[float, Choice]]) -> Term:
+    def _build(self, root: int, best: dict[int, _Best]) -> Term:
         memo: dict[int, Term] = {}
 
         def visit(v: int) -> Term:
             if v not in memo:
-                choice = best[v][1]
+                choice = best[v].choice
                 memo[v] = make_term(choice, tuple(visit(a) for a in choice.args))
             return memo[v]
 
@@ -199,12 +221,6 @@ class _Solver:
             us, term = self._kernel(i, stored)
             kernels.append((i, term, us))
         return Picked(tuple(kernels), min(cost, NEVER))
-
-
-def _index_exprs(choice: Choice) -> tuple:
-    if choice.op == "load":
-        return choice.payload[1]  # type: ignore[index]
-    return (choice.payload,) if choice.op in ("index", "cond") else ()
 
 
 def _buffers(term: Term) -> set[str]:

@@ -13,7 +13,7 @@ from luminal.ir.expr import Expr, Var
 from luminal.ir.term import REDUCTIONS, Term, postorder
 from luminal.ir.target import Target
 
-__all__ = ["Machine", "WEIGHTS", "kernel_us", "value_of"]
+__all__ = ["Machine", "NEVER", "SMALL_LOOP", "WEIGHTS", "kernel_us", "value_of"]
 
 WEIGHTS = {
     "log2": 12.0, "exp2": 12.0, "sin": 16.0, "sqrt": 6.0, "recip": 5.0, "add": 1.0, "mul": 1.0,
@@ -24,13 +24,15 @@ WEIGHTS = {
 """Flops of one application of each operation."""
 _OPERAND_TILE = 32
 _ROW_TILE = 256
-_SMALL_LOOP = 32
+SMALL_LOOP = 32
+"""A reduction up to this size may run for every step of another that it depends on."""
 _TYPICAL = 512
 _OVERLAP = 0.3
 """The part of the smaller of compute and memory time that the larger does not hide."""
 _LARGEST_TERM = 400
-_OPERATION, _STATISTIC = 0.005, 0.02
-"""What one more operation, or one more reduction, in the loop of a contraction costs of it all."""
+_OPERATION, _STATISTIC, _SECOND_LOOP = 0.005, 0.02, 0.2
+"""The part of a kernel's time that one more thing costs: an operation in a contraction's loop, a
+reduction that it waits for, a contraction over other axes."""
 NEVER = 1e15
 
 
@@ -88,7 +90,10 @@ def kernel_us(
     for name, points in walk.loads.items():
         elements, size = buffers(name)
         bytes_ += min(elements, points) * size
-    return machine.time_us(walk.flops, bytes_) * (1 + walk.clutter) - machine.target.launch_us * walk.clutter
+    loops = max(0, len(walk.contractions) - 1)
+    clutter = 1 + walk.clutter + _SECOND_LOOP * loops
+    launch = machine.target.launch_us
+    return launch + (machine.time_us(walk.flops, bytes_) - launch) * clutter
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +116,7 @@ class _Walk:
         self.loads: dict[str, float] = {}
         self.illegal = False
         self.clutter = 0.0
+        self.contractions: set[tuple[Var, ...]] = set()
 
     def visit(self, t: Term, place: _Place) -> None:
         """Adds the work of a subterm, once."""
@@ -123,13 +129,13 @@ class _Walk:
         axes = t.free & (self.free | place.bound)
         if WEIGHTS[t.op]:
             self.flops += WEIGHTS[t.op] * self.machine.points(axes) * self._again(axes, place)
-            if place.shared and t.op not in ("cast", "cond", "index", "select"):
+            if place.shared and not place.online and t.op not in ("cast", "cond", "index", "select"):
                 self.clutter += _OPERATION
         if t.op == "load":
             for inner in postorder(t):
                 if inner.op == "load":
                     points = self.machine.points(inner.free & (self.free | place.bound))
-                    self.loads[inner.buffer] = self.loads.get(inner.buffer, 0.0) + points
+                    self.loads[inner.buffer] = max(self.loads.get(inner.buffer, 0.0), points)
         for a in t.args:
             self.visit(a, place)
 
@@ -146,8 +152,10 @@ class _Walk:
         rows = tuple((domain, _ROW_TILE) for domain, _ in place.shared)
         result = t.free & known
         points = self.machine.points
-        if not place.online and points(own) > _SMALL_LOOP and not t.free.isdisjoint(place.bound):
-            self.illegal = True
+        if not place.online and not t.free.isdisjoint(place.bound):
+            self.illegal |= points(own) > SMALL_LOOP or not self.free <= result
+        if any(a.op == "mul" for a in t.args[-1:]) and not place.bound:
+            self.contractions.add(t.axes)
         outer = _Place(place.bound, rows)
         if place.shared and not place.online and t.free.isdisjoint(place.bound):
             self.clutter += _STATISTIC

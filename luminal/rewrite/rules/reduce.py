@@ -311,11 +311,38 @@ def _plain(graph: EGraph, c: int) -> dict[int, float]:
     return out
 
 
+def common_power_cancels(graph: EGraph, c: int, node: ENode) -> Iterator[int]:
+    """(2^m·a) / (2^m·b) = a / b.
+
+    Reason: where a source sums powers without a stabiliser, R5 leaves the maximum in both sums.
+    Exact up to rounding. Condition: 2^m is neither 0 nor inf; where it is, the source is NaN.
+    """
+    if not _wide(node):
+        return
+    for top, inverse in (node[1], node[1][::-1]):
+        for op, args, _, _ in graph.nodes(inverse):
+            if op != "recip":
+                continue
+            above, below = dict(_powered(graph, top)), dict(_powered(graph, args[0]))
+            for power in above.keys() & below.keys():
+                yield graph.mul(above[power], graph.unary("recip", below[power]))
+
+
+def _powered(graph: EGraph, c: int) -> Iterator[tuple[int, int]]:
+    """(p, rest) for every product p·rest in class c with p a power of two."""
+    for op, args, _, _ in graph.nodes(c):
+        if op == "mul":
+            for a, b in (args, args[::-1]):
+                if any(n[0] == "exp2" for n in graph.nodes(a)):
+                    yield graph.find(a), graph.find(b)
+
+
 RULES: dict[str, tuple[Rule, ...]] = {
     "sum": (
         factor_leaves_sum, sum_of_invariant, sum_of_powers, squares_from_mean, choice_leaves_sum,
         any_above,
     ),
     "rsum": (factor_leaves_sum,),
+    "mul": (common_power_cancels,),
     "rmax": (maximum_of_invariant, constant_leaves_maximum),
 }  # fmt: skip
