@@ -89,9 +89,9 @@ def _tiles(facts: Facts, shape: Shape) -> list[Tile]:
         found = tuple(
             t for t in found if t.rows * t.vectors + min(taps, 9) * t.vectors <= registers
         )
-    if _rows_collide(facts, shape):
-        moved = [replace(t, cost=t.cost + 0.06 * (t.rows > CACHE_WAYS)) for t in found]
-        found = tuple(sorted(moved, key=lambda t: t.cost))
+    tall = 0.10 if _rows_collide(facts, shape) else 0.06
+    moved = [replace(t, cost=t.cost + tall * (t.rows > CACHE_WAYS)) for t in found]
+    found = tuple(sorted(moved, key=lambda t: t.cost))
     return list(found[:TILES_KEPT]) or [Tile(1, 1, 2.0)]
 
 

@@ -184,7 +184,6 @@ def _shape(
     vectors = tuple(a for a in loads if v in a.axes)
     scalars = tuple(a for a in loads if v not in a.axes)
     rows = _row_axis(facts, nest, free, vectors, scalars)
-    masked = frozenset(x for e in facts.masks(*reductions) for x in e.variables())
     window = tuple(
         k for k in bound
         if k is not v and facts.is_static(k) and facts.extent(k) <= WINDOW_LIMIT
@@ -195,6 +194,10 @@ def _shape(
         if not scalars or _slides(k, v, loads) or (rows is not None and _slides(k, rows, loads))
     )  # fmt: skip
     deep = tuple(k for k in bound if k not in window)
+    looped = frozenset(window) - frozenset(unrolled)
+    masked: frozenset[Var] = frozenset()
+    for e in facts.masks(*reductions):  # a loop over a window restricts its range by itself
+        masked |= e.variables() & looped or e.variables()
     return Shape(
         v, lanes, rows, free, deep, window, unrolled, masked, packed,
         tuple(sorted(layouts.items())), vectors, scalars, len(reductions), penalty, horizontal,
@@ -228,8 +231,8 @@ def window_step(facts: Facts, shape: Shape) -> tuple[int, int]:
         taps *= facts.extent(k)
     for a in (*shape.scalar_loads, *shape.vector_loads):
         for e in a.index:
-            if shape.rows is not None and shape.rows in e.variables():
-                if any(k in e.variables() for k in shape.unrolled):
-                    slope = e.coefficient(shape.rows)
-                    return (slope.value if slope is not None and slope.value else 1), taps
+            slides = shape.rows in e.variables() and not e.variables().isdisjoint(shape.unrolled)
+            if shape.rows is not None and slides:
+                slope = e.coefficient(shape.rows)
+                return (slope.value if slope is not None and slope.value else 1), taps
     return 1, taps

@@ -81,16 +81,11 @@ def _statistics(facts: Facts, nest: Nest) -> list[Term]:
     """Reductions over fewer axes than the kernel has, those that others need first."""
     free = set(nest.free)
     main = [r for r in facts.tops(*nest.values) if free <= r.free]
-    found: list[Term] = []
-    for t in facts.walk(*nest.values):
-        if t.op in REDUCTIONS and t not in main and t.free <= set(facts.kernel.axes) | _dims(facts):
-            if not free <= t.free:
-                found.append(t)
-    return found
-
-
-def _dims(facts: Facts) -> set[Var]:
-    return set(facts.kernel.dims())
+    known = {*facts.kernel.axes, *facts.kernel.dims()}
+    return [
+        t for t in facts.walk(*nest.values)
+        if t.op in REDUCTIONS and t not in main and t.free <= known and not free <= t.free
+    ]  # fmt: skip
 
 
 def _largest_hoisted(facts: Facts, nest: Nest, r: Term) -> Term:

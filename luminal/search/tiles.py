@@ -61,7 +61,7 @@ def _cost(rows: int, columns: int, lanes: int, count: int, vectors: int, accumul
     fma = sums / FMA_PIPES
     loads = (vectors * streams + count * row_loads) / 2
     latency = FMA_LATENCY * 1.0
-    memory = 0.3 * vectors * streams + 0.15 * count * row_loads
+    memory = 0.2 * vectors * streams + 0.15 * count * row_loads
     cycles = max(fma, loads, latency, (sums + 2 * loads + 1) / 4) + memory
     padding = waste(rows, count) * waste(columns, vectors * lanes)
     return cycles * FMA_PIPES / sums * padding
