@@ -13,6 +13,7 @@ import torch
 from functorch.compile import min_cut_rematerialization_partition
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import TensorifyScalarRestartAnalysis
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx import GraphModule
 
 from luminal.errors import LuminalError
@@ -77,7 +78,8 @@ def _compiler(kind: str, notes: Notes, options: Options) -> Compiler:
         if kind != "backward":
             notes.note(gm)
         parameters = notes.parameters() if kind == "inference" else {}
-        notes.inner = build(gm, kind, options, parameters)
+        with unset_fake_temporarily():
+            notes.inner = build(gm, kind, options, parameters)
         return notes.inner
 
     return compile_one

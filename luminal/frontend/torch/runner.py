@@ -11,10 +11,7 @@ import numpy as np
 import torch
 from torch.fx import Node
 
-try:  # TEMPORARY
-    from luminal.compiler import Compiled, compile_graph
-except ImportError:
-    Compiled = compile_graph = None
+from luminal.compiler import Compiled, compile_graph
 from luminal.config import from_environment
 from luminal.frontend.torch.options import Options
 from luminal.frontend.torch.part import Part, Runner

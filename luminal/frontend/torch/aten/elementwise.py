@@ -14,7 +14,7 @@ import torch
 from luminal.errors import UnsupportedError
 from luminal.frontend import functional as F
 from luminal.frontend.tensor import Tensor, cast
-from luminal.frontend.torch.aten.table import Call, op
+from luminal.frontend.torch.aten.table import Call, convert, op
 from luminal.frontend.torch.layout import DTYPES
 from luminal.ir.dtype import DType, f32, f64
 
@@ -271,12 +271,12 @@ def _addcmul(call: Call, x: Tensor, a: Tensor, b: Tensor, value: float = 1) -> T
 
 @op("_to_copy", "_to_copy.default", "to.dtype")
 def _to_copy(call: Call, x: Tensor, *args: object, **kwargs: object) -> Tensor:
-    return cast(x, call.dtype)
+    return convert(x, call.dtype)
 
 
 @op("prims::convert_element_type.default")
 def _convert(call: Call, x: Tensor, dtype: DType) -> Tensor:
-    return cast(x, call.dtype)
+    return convert(x, call.dtype)
 
 
 @op("clone", "lift_fresh_copy", "lift_fresh", "contiguous", "alias_copy")
@@ -286,7 +286,7 @@ def _clone(call: Call, x: Tensor, **kwargs: object) -> Tensor:
 
 @op("copy")
 def _copy(call: Call, x: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
-    return call.ready(source)
+    return call.ready(convert(source, call.dtype))
 
 
 @op("fill.Scalar", "fill.Tensor")

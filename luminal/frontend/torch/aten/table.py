@@ -16,10 +16,10 @@ from torch.fx import Node
 from luminal.frontend.tensor import Tensor, broadcast, cast, scalar
 from luminal.frontend.torch.layout import DTYPES
 from luminal.frontend.torch.symbols import Symbols
-from luminal.ir.dtype import DType
+from luminal.ir.dtype import DType, i32, i64, u8
 from luminal.ir.expr import Expr
 
-__all__ = ["Call", "Function", "lookup", "op", "overloads"]
+__all__ = ["Call", "Function", "convert", "lookup", "op", "overloads"]
 
 Function = Callable[..., object]
 _TABLE: dict[object, Function] = {}
@@ -56,6 +56,13 @@ class Call:
         want = self.dtype if dtype is None else dtype
         tensor = cast(x, want) if isinstance(x, Tensor) else scalar(x, want)  # type: ignore[arg-type]
         return broadcast(tensor, self.dims)
+
+
+def convert(x: Tensor, dtype: DType) -> Tensor:
+    """x converted as PyTorch does on CPUs: floats to narrow integers wrap instead of saturating."""
+    if x.dtype.is_float and dtype.is_int and dtype.bits < 32:
+        return cast(cast(x, i64 if dtype == u8 else i32), dtype)
+    return cast(x, dtype)
 
 
 def op(*names: str) -> Callable[[Function], Function]:
