@@ -19,12 +19,12 @@ from luminal.codegen.generate import generate
 from luminal.codegen.schedule_rules import IllegalSchedule
 from luminal.compiler import compile_graph
 from luminal.config import Config
-from luminal.errors import InternalError, OutOfRangeError
+from luminal.errors import LuminalError, OutOfRangeError
 from luminal.ir import interp
 from luminal.ir.dtype import DType, bf16, f16, f32, f64
 from luminal.ir.graph import Graph
 from luminal.ir.interp import run_graph, run_plan
-from luminal.ir.numeric import decode
+from luminal.ir.numeric import decode, value_dtype
 from luminal.ir.plan import Plan
 from luminal.ir.text import plan_text
 from luminal.ir.verify import verify_graph, verify_plan
@@ -98,7 +98,8 @@ def _noisy(graph: Graph, wide: Graph, inputs: dict, dims: dict, rng: Any) -> lis
         def node(of: Graph, item: Any, values: list[np.ndarray]) -> np.ndarray:
             args = [interp._edge(values, e, of, dims) for e in item.inputs]
             if item.op == "Input":
-                return decode(inputs[item.name], n.dtype).astype(item.dtype.np, copy=False)
+                held = decode(inputs[item.name], n.dtype)
+                return held.astype(value_dtype(item.dtype), copy=False)
             if item.op == "Constant" and hasattr(item.value, "array"):
                 return decode(item.value.array, n.dtype)
             return interp._node(item, args, inputs, dims, of)
@@ -109,6 +110,8 @@ def _noisy(graph: Graph, wide: Graph, inputs: dict, dims: dict, rng: Any) -> lis
         unit = UNIT.get(n.dtype)
         with np.errstate(all="ignore"):
             rounds = n.dtype in WIDER and not np.array_equal(narrow[-1], clean[-1], equal_nan=True)
+            if n.dtype == f64:
+                rounds = not np.array_equal(value * 2**20, np.rint(value * 2**20))
             if unit and (rounds or n.op in ("Log2", "Exp2", "Sin", "Sqrt", "Recip")):
                 size = np.abs(value)
                 if n.op == "SumReduce":
@@ -305,7 +308,7 @@ def check(request: tuple[str, dict[str, Any]]) -> list[str]:
                 checker.compiled(executor, f"{stage} of plan {number}", bool(number % 2))
                 if len(checker.problems) > before and options.get("show"):
                     checker.problems.append(plan_text(executor.program.plan))
-    except (InternalError, NotImplementedError, KeyError, ValueError, TypeError, AssertionError,
+    except (LuminalError, NotImplementedError, KeyError, ValueError, TypeError, AssertionError,
             IndexError, AttributeError, RecursionError, ZeroDivisionError) as error:  # fmt: skip
         import traceback
 

@@ -378,7 +378,7 @@ class Builder:
 
     def iota(self, x: Draw) -> None:
         size = self.size()
-        dtype = self.one_of((i64, i32, f32, f16))
+        dtype = self.one_of((i64, i32, f32, f16, bf16))
         self.push(Draw(self.g.iota(size, dtype), dtype, True, 0, 7))
 
     def index(self, shape: Shape) -> Edge:

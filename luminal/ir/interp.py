@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from luminal.errors import InternalError, OutOfRangeError
-from luminal.ir.dtype import DType, accumulator, boolean
+from luminal.ir.dtype import DType, accumulator, boolean, i64
 from luminal.ir.expr import Atom, Div, Expr, MaxOf, MinOf, Mod, Var
 from luminal.ir.graph import ConstantData, Edge, Graph, Node
 from luminal.ir.numeric import apply, cast, decode, encode, full, lowest, value_dtype
@@ -123,7 +123,7 @@ def _node(
                 return decode(node.value.array, node.dtype)
             return full(node.value or 0, node.dtype)
         case "Iota":
-            return np.arange(sizes[0]).astype(node.dtype.np)
+            return cast(np.arange(sizes[0]), i64, node.dtype)
         case "Cast":
             return cast(args[0], graph.nodes[node.inputs[0].node].dtype, node.dtype)
         case "SumReduce":

@@ -89,6 +89,8 @@ def expand(shape: Shape, new: Shape) -> View:
 def reshape(shape: Shape, new: Shape) -> View:
     """The same elements in row-major order with another shape; the caller checks the counts."""
     axes = axes_of(new)
+    if any(d.value == 0 for d in shape):
+        return View(new, shape, (const(0),) * len(shape))
     if shape and len(shape) < len(new):
         paired = _split_dims(shape, new)
         if paired is not None:

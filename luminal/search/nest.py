@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from luminal.ir.expr import Var
+from luminal.ir.expr import UNBOUNDED, Var
 from luminal.ir.layout import Layout
 from luminal.ir.plan import Item, Loop, Reg, Schedule
 from luminal.ir.term import Term
@@ -68,7 +68,7 @@ def assign_grid(
 
     Enough chunks for every core to balance, none too small to be worth handing out.
     """
-    left = {axis: facts.extent(axis) for axis in nest.free}
+    left = {a: facts.extent(a) if facts.is_static(a) else UNBOUNDED for a in nest.free}
     loops: list[Loop] = []
     if not nest.parallel:
         return loops, left
