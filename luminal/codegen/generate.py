@@ -35,8 +35,10 @@ def generate(plan: Plan, target: Target) -> Program:
         own = canonical_buffers(kernel, form, buffers)
         key = (form.kernel, tuple(own.values()))
         if key not in known:
-            known[key] = len(codes)
-            codes.append(_code(lower(form.kernel, target, own, PLACEHOLDER), target))
+            code = _code(lower(form.kernel, target, own, PLACEHOLDER), target)
+            if code not in codes:
+                codes.append(code)
+            known[key] = codes.index(code)
         calls.append(known[key])
     return Program(plan, target, tuple(codes), tuple(calls))
 
