@@ -10,7 +10,9 @@ from dataclasses import dataclass, replace
 
 from luminal.ir.expr import Expr, Var, to_expr
 from luminal.ir.plan import Item, Kernel, Loop, Online, Reg, Schedule, Stage, Store
-from luminal.ir.term import Data, Term, load, postorder, rebuild, reduction, substitute
+from luminal.ir.term import (
+    Data, Term, cond, index, load, postorder, rebuild, reduction, substitute,
+)  # fmt: skip
 
 __all__ = ["Canonical", "canonical", "rename_buffers", "rename_schedule"]
 
@@ -35,6 +37,10 @@ def rename_buffers(term: Term, names: dict[str, str]) -> Term:
             if t.op == "load":
                 indices = tuple(rename_in_expr(e, names) for e in t.indices)
                 memo[t] = load(names.get(t.buffer, t.buffer), indices, t.dtype)
+            elif t.op == "index":
+                memo[t] = index(rename_in_expr(t.expr, names), t.dtype)
+            elif t.op == "cond":
+                memo[t] = cond(rename_in_expr(t.expr, names))
             else:
                 memo[t] = rebuild(t, tuple(visit(a) for a in t.args))
         return memo[t]
