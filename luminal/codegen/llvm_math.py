@@ -1,8 +1,7 @@
-"""exp2, log2, sin and the like in LLVM text: branch-free polynomials for any lane count.
+"""exp2, log2, sin and the like in LLVM text: polynomials for any lane count.
 
-In: an Emitter, an operand, its float type and lanes. Out: the operand of the result. Within 2 ulp
-for f32 and 3 ulp for f64 (measured in tests/test_codegen_llvm_math.py). Only |x| > 1e8 in sin
-calls the C library.
+In: an Emitter, an operand, its float type and lanes. Out: the operand of the result, within 3 ulp
+(tests/test_codegen_llvm_math.py measures). Only sin of |x| > 1e8 calls the C library.
 """
 
 from __future__ import annotations
@@ -43,11 +42,11 @@ _LOG2 = {
         0.26230757360132587, 0.22198889496818315, 0.19115654053462443, 0.19119687450605673,
     ),
 }  # fmt: skip
-# sin(r) = r*(1 + z*P(z)), z = r*r, |r| <= pi/2, evaluated in f64 for both types.
+# sin(r) = r*(1 + z*P(z)), z = r*r, |r| <= pi/2.
 _SIN = {
     "float": (
-        -0.16666666625730396, 0.0083333310903392585, -0.00019840865755137993,
-        2.7525255319636022e-6, -2.3886583575362317e-8,
+        -0.16666659253423306, 0.0083330580019331961, -0.00019808960249095117,
+        2.6042849082114964e-6,
     ),
     "double": (
         -0.16666666666666667, 0.0083333333333333330, -0.00019841269841269668,
@@ -55,11 +54,14 @@ _SIN = {
         -7.6471270358650829e-13, 2.8101978519712030e-15, -7.9809087564367952e-18,
     ),
 }  # fmt: skip
-# pi in parts of 26 bits: n times a part is exact below |n| = 2**26.
-_PI_PARTS = (
-    3.141592651605606, 1.9841871479187034e-09, 1.144237741932715e-17, 3.2892513872648515e-26,
-)  # fmt: skip
-_SIN_LIMIT = 1.3e8
+# pi in parts of 11 and 26 bits: n times a part is exact below |n| = 2**13 and 2**26.
+_PI_PARTS = {
+    "float": (3.140625, 0.0009675025939941406, 1.5099067240953445e-07, 5.126688303189038e-12),
+    "double": (
+        3.141592651605606, 1.9841871479187034e-09, 1.144237741932715e-17, 3.2892513872648515e-26,
+    ),
+}  # fmt: skip
+_SIN_LIMIT = {"float": 2.5e4, "double": 1.3e8}
 
 
 class Lanes:
@@ -224,53 +226,54 @@ def _small_to_float(v: Lanes, e: str) -> str:
 
 
 def sine(emitter: Emitter, element: str, lanes: int, x: str) -> str:
-    """sin(x); arguments above 1.3e8 go through the C library."""
-    narrow = element == "float"
-    wide = vector("double", lanes)
-    if narrow:
-        x = emitter.let(f"fpext {vector('float', lanes)} {x} to {wide}")
-    v = Lanes(emitter, "double", lanes)
-    result = _sine_polynomial(v, x, _SIN[element])
-    size = emitter.let(emitter.intrinsic("fabs", "double", lanes, x))
-    result = _replace_huge(v, v.compare("ogt", size, v.const(_SIN_LIMIT)), x, result)
-    if narrow:
-        return emitter.let(f"fptrunc {wide} {result} to {vector('float', lanes)}")
-    return result
+    """sin(x); that of -0 is +0. Vectors with an argument beyond what the reduction holds take a branch: f32 is
+    then done in f64, and f64 by the C library."""
+    v = Lanes(emitter, element, lanes)
+    near = _near_sine(v, x)
+    size = emitter.let(emitter.intrinsic("fabs", element, lanes, x))
+    any_far = v.compare("ogt", size, v.const(_SIN_LIMIT[element]))
+    if lanes > 1:
+        name = f"llvm.vector.reduce.or.{suffix('i1', lanes)}"
+        any_far = emitter.let(emitter.call("i1", name, (vector("i1", lanes), any_far)))
+    before, slow, after = emitter.block, emitter.label(), emitter.label()
+    emitter.branch(any_far, slow, after)
+    emitter.place(slow)
+    far = emitter.let(f"call {v.type} @{_far_sine(emitter, element, lanes)}({v.type} {x})")
+    emitter.jump(after)
+    emitter.place(after)
+    return emitter.let(f"phi {v.type} [{near}, %{before}], [{far}, %{slow}]")
 
 
-def _sine_polynomial(v: Lanes, x: str, coefficients: tuple[float, ...]) -> str:
-    magic = v.const(1.5 * 2.0**52)
+def _near_sine(v: Lanes, x: str) -> str:
+    mantissa = 52 if v.element == "double" else 23
+    magic = v.const(1.5 * 2.0**mantissa)
     t = v.fma(x, v.const(1.0 / math.pi), magic)
     n = v.op("fsub", t, magic)
     r = x
-    for part in _PI_PARTS:
+    for part in _PI_PARTS[v.element]:
         r = v.fma(n, v.const(-part), r)
-    odd = v.iop("shl", v.bits(t), v.iconst(63))
+    odd = v.iop("shl", v.bits(t), v.iconst(BITS[v.element] - 1))
     r = v.from_bits(v.iop("xor", v.bits(r), odd))
     z = v.op("fmul", r, r)
-    return v.op("fmul", r, v.fma(v.horner(z, coefficients), z, v.const(1.0)))
+    return v.fma(v.op("fmul", r, z), v.horner(z, _SIN[v.element]), r)
 
 
-def _replace_huge(v: Lanes, huge: str, x: str, result: str) -> str:
-    """`result` with the lanes `huge` computed by the C library, in a branch that is rarely run."""
-    emitter = v.emitter
-    any_huge = huge
-    if v.lanes > 1:
-        name = f"llvm.vector.reduce.or.{suffix('i1', v.lanes)}"
-        any_huge = emitter.let(emitter.call("i1", name, (vector("i1", v.lanes), huge)))
-    before, slow, after = emitter.block, emitter.label(), emitter.label()
-    emitter.branch(any_huge, slow, after)
-    emitter.place(slow)
-    fixed = result
-    for lane in range(v.lanes):
-        one = emitter.let(emitter.slice("double", v.lanes, x, lane, 1))
-        one = emitter.let(emitter.call("double", "sin", ("double", one)))
-        if v.lanes == 1:
-            fixed = one
-        else:
-            fixed = emitter.let(f"insertelement {v.type} {fixed}, double {one}, i32 {lane}")
-    if v.lanes > 1:
-        fixed = v.select(huge, fixed, result)
-    emitter.jump(after)
-    emitter.place(after)
-    return emitter.let(f"phi {v.type} [{result}, %{before}], [{fixed}, %{slow}]")
+def _far_sine(emitter: Emitter, element: str, lanes: int) -> str:
+    """The name of an internal function for any argument, defined on the way."""
+    name, kind, wide = f".sin.{suffix(element, lanes)}", vector(element, lanes), ("double", lanes)
+    inner = Emitter(emitter.target)
+    inner.declared = emitter.declared
+    if element == "float":
+        x = inner.let(f"fpext {kind} %x to {vector(*wide)}")
+        y = sine(inner, *wide, x)
+        out = inner.let(f"fptrunc {vector(*wide)} {y} to {kind}")
+    else:
+        parts = []
+        for lane in range(lanes):
+            one = inner.let(inner.slice(*wide, "%x", lane, 1))
+            parts.append((inner.let(inner.call("double", "sin", ("double", one))), 1))
+        out = inner.concat("double", parts)
+    lines = "\n".join(inner.lines)
+    head = f"define internal {kind} @{name}({kind} %x) #0 {{\nentry:"
+    emitter.declared[f"{head}\n{lines}\n  ret {kind} {out}\n}}"] = None
+    return name
