@@ -37,15 +37,21 @@ def from_bits(array: np.ndarray, dtype: Any) -> torch.Tensor:
     return torch.from_numpy(np.array(array))
 
 
-def evaluate(fn: Callable[..., Any], *args: Any, symbolic: bool = False) -> Any:
-    """fn of lazy inputs, computed by the oracle; tensors among the arguments become inputs."""
+def evaluate(fn: Callable[..., Any], *args: Any, symbolic: bool | tuple[int, ...] = False) -> Any:
+    """fn of lazy inputs, computed by the oracle; tensors among the arguments become inputs.
+
+    `symbolic`: True for every axis, or the axes of the first argument.
+    """
     feed, sizes, lazy = {}, {}, []
     for n, a in enumerate(args):
         if not isinstance(a, torch.Tensor):
             lazy.append(a)
             continue
-        shape = [dim(f"n{s}", 1, 64) if symbolic and s > 1 else s for s in a.shape]
-        sizes.update({f"n{s}": s for s in a.shape if s > 1})
+        chosen = symbolic if isinstance(symbolic, tuple) and n == 0 else ()
+        chosen = range(a.ndim) if symbolic is True else chosen
+        named = [d in chosen and s > 1 for d, s in enumerate(a.shape)]
+        shape = [dim(f"n{s}", 1, 64) if k else s for k, s in zip(named, a.shape, strict=True)]
+        sizes.update({f"n{s}": s for k, s in zip(named, a.shape, strict=True) if k})
         feed[f"x{n}"] = bits(a)
         lazy.append(Tensor.from_input(f"x{n}", shape, by_name(NAMES[a.dtype])))
     out = fn(*lazy)
@@ -58,12 +64,12 @@ def evaluate(fn: Callable[..., Any], *args: Any, symbolic: bool = False) -> Any:
 
 
 def check(
-    fn: Callable[..., Any], reference: Callable[..., Any], *args: Any, symbolic: bool = False,
+    fn: Callable[..., Any], reference: Callable[..., Any], *args: Any, symbolic: bool | tuple[int, ...] = False,
     rtol: float | None = None, atol: float | None = None,
 ) -> None:  # fmt: skip
     """Equal dtypes, shapes and values (PyTorch's default tolerances), static and symbolic."""
     want = reference(*args)
     want = list(want) if isinstance(want, tuple | list) else want
-    for mode in (False, True) if symbolic else (False,):
+    for mode in (False, symbolic) if symbolic else (False,):
         have = evaluate(fn, *args, symbolic=mode)
         torch.testing.assert_close(have, want, rtol=rtol, atol=atol, equal_nan=True)

@@ -158,6 +158,12 @@ def test_erf_is_accurate():
     assert (got - want).abs().max() < 1e-14
 
 
+def test_gelu_is_accurate():
+    x = torch.cat([torch.linspace(-12, 12, 4001), torch.tensor([-50.0, -1e4, -1e30, 1e30])])
+    want = TF.gelu(x.double())
+    assert ((evaluate(F.gelu, x).double() - want).abs() <= 2e-7 * x.abs().clamp(0, 4)).all()
+
+
 def test_cos_of_large_arguments():
     x = torch.arange(0, 5000, 3.7)
     assert (evaluate(F.cos, x).double() - torch.cos(x.double())).abs().max() < 1e-6

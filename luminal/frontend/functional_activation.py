@@ -35,6 +35,7 @@ from luminal.frontend.functional_math import (
     expm1,
     log,
     log1p,
+    polynomial,
     tanh,
 )
 from luminal.frontend.tensor import (
@@ -43,7 +44,7 @@ from luminal.frontend.tensor import (
     fail,
     scalar,
 )
-from luminal.ir.dtype import f32
+from luminal.ir.dtype import f32, f64
 
 __all__ = [
     "celu",
@@ -70,6 +71,11 @@ __all__ = [
     "tanhshrink",
     "threshold",
 ]
+
+# log2 of the probability beyond t of a normal variable: 1e-8 of t times that probability
+_NORMAL_TAIL = (-1.0, -1.151111045081224, -0.45916214666523053, -0.05262760063409435,
+                0.007245406896242697, -0.00027206486468824654, -0.00013147773808255014,
+                2.8057903418235734e-05, -1.902147711648266e-06)  # fmt: skip
 
 
 @in_f32
@@ -106,7 +112,10 @@ def gelu(x: Tensor, approximate: str = "none") -> Tensor:
         return div(x, add(exp2(mul(inner, -LOG2_E)), 1.0))
     if approximate != "none":
         raise fail(ArgumentError, "gelu", f"Got approximate={approximate!r}; try 'tanh'.")
-    return mul(mul(x, 0.5), add(erf(mul(x, real_sqrt(0.5))), 1.0))
+    if x.dtype == f64:
+        return mul(mul(x, 0.5), add(erf(mul(x, real_sqrt(0.5))), 1.0))
+    tail = exp2(polynomial(abs(x), _NORMAL_TAIL))
+    return mul(x, where(lt(0.0, x), sub(1.0, tail), tail))
 
 
 def relu(x: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ source wherever every expression of `valid` is >= 0, and the value `fill` elsewh
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from luminal.ir.expr import Expr, ExprLike, Var, axis_var, const, is_nonnegative, prod, to_expr
 
@@ -53,6 +54,7 @@ class View:
         return View(outer.shape, self.source, index, kept, self.fill if self.valid else outer.fill)
 
 
+@lru_cache(maxsize=1 << 14)
 def axes_of(shape: Shape, prefix: str = "i") -> tuple[Var, ...]:
     """The canonical axis variables i0, i1, ... of a shape."""
     return tuple(axis_var(f"{prefix}{d}", extent) for d, extent in enumerate(shape))
