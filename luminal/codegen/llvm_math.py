@@ -226,8 +226,8 @@ def _small_to_float(v: Lanes, e: str) -> str:
 
 
 def sine(emitter: Emitter, element: str, lanes: int, x: str) -> str:
-    """sin(x); that of -0 is +0. Vectors with an argument beyond what the reduction holds take a branch: f32 is
-    then done in f64, and f64 by the C library."""
+    """sin(x); that of -0 is +0. Vectors with an argument that the reduction cannot hold take a
+    branch: f32 is then done in f64, and f64 by the C library."""
     v = Lanes(emitter, element, lanes)
     near = _near_sine(v, x)
     size = emitter.let(emitter.intrinsic("fabs", element, lanes, x))
