@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from luminal.codegen.arith import Arithmetic
 from luminal.codegen.integers import Integers
 from luminal.codegen.loopir import Literal, Operand
-from luminal.codegen.memory import Memory, Place
+from luminal.codegen.memory import Address, Memory, Place, address_of
 from luminal.codegen.terms import data_atoms, in_range
 from luminal.codegen.tile import Replica, Tile
 from luminal.errors import InternalError
@@ -198,7 +198,14 @@ class Evaluator:
         """Which lanes are inside the axis; None if all are."""
         if tile.lane_axis is None:
             return None
-        rest = tile.left[tile.lane_axis].expr - tile.offset(tile.lane_axis, u)
+        offset = tile.offset(tile.lane_axis, u)
+        found = tile.masks.get(offset, self)
+        if found is self or not (found is None or self.emit.alive(found)):
+            found = tile.masks[offset] = self._new_lane_mask(tile, tile.lane_axis, offset)
+        return found
+
+    def _new_lane_mask(self, tile: Tile, axis: Var, offset: int) -> Operand | None:
+        rest = tile.left[axis].expr - offset
         if is_nonnegative(rest - tile.lanes):
             return None
         limit = self.arith.convert(self.integers.operand(rest), i32)
@@ -210,29 +217,29 @@ class Evaluator:
 
     def _load(self, t: Term, tile: Tile, u: Replica, mask: Operand | None) -> Operand:
         place = self.places[t.buffer]
-        address, extra = self._address(t, tile, u)
+        address = self.address(t, place, t.indices, tile, u)
         needed = None if self.is_safe(t) else mask
         data_mask = mask
-        if tile.lane is not None and tile.lane in address.variables():
+        if address.stride != 0:
             lanes = None if place.local else self.lane_mask(tile, u)
             if lanes is not None:
                 needed = lanes if needed is None else self.arith.both(needed, lanes)
             data_mask = self._all_masks(tile, u, mask)
-        return self.memory.load(place, address, extra, tile.lane, tile.lanes, needed, data_mask)
+        return self.memory.load(place, address, tile.lanes, needed, data_mask)
 
-    def _address(self, t: Term, tile: Tile, u: Replica) -> tuple[Expr, int]:
-        affine = tile.affine.get(t)
-        if affine is None:
-            base = self.places[t.buffer].address(tuple(i.substitute(tile.env) for i in t.indices))
-            affine = tile.affine[t] = _split(base, tile)
-        base, coefficients = affine
-        if coefficients is None:
-            return base.substitute(tile.substitution(u)), 0
-        return base, sum(c * v for c, v in zip(coefficients, u))
-
-    def address(self, place: Place, index: tuple[Expr, ...], tile: Tile, u: Replica) -> Expr:
-        """Where a store goes."""
-        return place.address(tuple(self.expression(i, tile, u) for i in index))
+    def address(
+        self, key: object, place: Place, index: tuple[Expr, ...], tile: Tile, u: Replica
+    ) -> Address:
+        """Where the element at an index over axes lies for one replica; `key` names the index."""
+        found = tile.affine.get(key)
+        if found is None:
+            e = place.address(tuple(i.substitute(tile.env) for i in index))
+            base, steps = _split(e, tile)
+            found = tile.affine[key] = (base, address_of(base, tile.lane), steps)
+        base, address, steps = found
+        if steps is None:
+            return address_of(base.substitute(tile.substitution(u)), tile.lane)
+        return address.moved(sum(c * v for c, v in zip(steps, u)))
 
     def data_inside(self, atom: Data, mask: Operand | None) -> Operand:
         """Whether the value of a data atom is in range."""

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 from luminal.codegen.arith import Arithmetic
 from luminal.codegen.integers import Integers
-from luminal.codegen.loopir import Operand, Store
+from luminal.codegen.loopir import Literal, Operand, Store
 from luminal.codegen.schedule_rules import IllegalSchedule
-from luminal.ir.dtype import DType, accumulator, f32, i8
-from luminal.ir.expr import ONE, Expr, Var, to_expr
+from luminal.ir.dtype import DType, accumulator, f32, i8, i64
+from luminal.ir.expr import ONE, ZERO, Expr, Var, to_expr
 from luminal.ir.layout import Layout, flatten
 
-__all__ = ["Memory", "Place"]
+__all__ = ["Address", "Memory", "Place", "address_of"]
 
 
 @dataclass(slots=True, eq=False)
@@ -47,6 +47,29 @@ def loaded_dtype(dtype: DType) -> DType:
     return dtype
 
 
+@dataclass(frozen=True, slots=True)
+class Address:
+    """base + constant + stride * lane, in elements; `stride` 0, 1 or None (then in the base)."""
+
+    base: Expr
+    constant: int
+    stride: int | None
+
+    def moved(self, by: int) -> Address:
+        """The address `by` elements on."""
+        return Address(self.base, self.constant + by, self.stride) if by else self
+
+
+def address_of(e: Expr, lane: Var | None) -> Address:
+    """An expression as an address, its lanes taken apart."""
+    stride = e.coefficient(lane) if lane is not None else ZERO
+    if stride == ONE and lane is not None:
+        e = e - to_expr(lane)
+    step = stride.value if stride is not None and stride.value in (0, 1) else None
+    constant = e.terms[-1][1] if e.terms and not e.terms[-1][0] else 0
+    return Address(e - constant if constant else e, constant, step)
+
+
 class Memory:
     """Emits loads and stores."""
 
@@ -54,53 +77,41 @@ class Memory:
         self.arith, self.emit, self.integers = arith, arith.emit, integers
 
     def load(
-        self, place: Place, address: Expr, extra: int, lane: Var | None, lanes: int,
-        mask: Operand | None, data_mask: Operand | None,
+        self, place: Place, address: Address, lanes: int, mask: Operand | None,
+        data_mask: Operand | None,
     ) -> Operand:  # fmt: skip
-        """The element(s) at address + extra, in the dtype that registers hold."""
+        """The element(s) at an address, in the dtype that registers hold."""
         floor = self.emit.depth if place.written and not place.local else place.write_level
-        stride = address.coefficient(lane) if lane is not None else to_expr(0)
-        width = 1 if stride == 0 else lanes
-        if lane is not None and stride == ONE:
-            address = address - to_expr(lane)
-        if mask is not None and mask.lanes > width:
-            width = mask.lanes
-            offset = self.arith.splat(self._offset(address, extra, data_mask), width)
-        else:
-            offset = self._offset(address, extra, data_mask)
-        if offset.lanes > 1 and lane is not None and stride == ONE:
-            offset = self.arith.add(offset, self.integers.operand(to_expr(lane)))
+        offset = self._offset(address, lanes, data_mask)
+        width = 1 if address.stride == 0 else lanes
         if mask is not None:
+            if mask.lanes > width:
+                width = mask.lanes
+                offset = self.arith.splat(offset, width)
             mask = self.arith.splat(mask, width)
         value = self.emit.load(place.name, place.dtype, offset, loaded_dtype(place.dtype), width,
                                mask, min(floor, self.emit.depth), place.version)  # fmt: skip
         return self.arith.convert(value, accumulator(value.dtype))
 
-    def _offset(self, address: Expr, extra: int, mask: Operand | None) -> Operand:
-        if extra:
-            address = address + extra
-        return self.integers.operand(address, mask)
+    def _offset(self, address: Address, lanes: int, mask: Operand | None) -> Operand:
+        offset = self.integers.operand(address.base, mask)
+        if offset.lanes > 1 and address.stride == 1:
+            numbers = self.emit.let("lanes", (), i64, lanes)
+            offset = self.arith.add(offset, numbers)
+        return self.arith.add(offset, Literal(address.constant, i64))
 
     def store(
-        self, place: Place, address: Expr, lane: Var | None, lanes: int, value: Operand,
-        mask: Operand | None, data_mask: Operand | None,
+        self, place: Place, address: Address, lanes: int, value: Operand, mask: Operand | None,
+        data_mask: Operand | None,
     ) -> None:  # fmt: skip
         """Writes a value; the dtype is converted to that of the place."""
         place.version += 1
         value = self.arith.convert(value, place.dtype)
-        stride = address.coefficient(lane) if lane is not None else to_expr(0)
-        if stride == 0:
-            if value.lanes > 1:
-                raise IllegalSchedule("[schedule] lanes run over an axis that a store lacks.")
-            width = 1
-        else:
-            width = lanes
-            value = self.arith.splat(value, lanes)
-        if lane is not None and stride == ONE:
-            address = address - to_expr(lane)
-        offset = self.integers.operand(address, data_mask)
-        if offset.lanes > 1 and lane is not None and stride == ONE:
-            offset = self.arith.add(offset, self.integers.operand(to_expr(lane)))
+        if address.stride == 0 and value.lanes > 1:
+            raise IllegalSchedule("[schedule] lanes run over an axis that a store lacks.")
+        width = 1 if address.stride == 0 else lanes
+        value = self.arith.splat(value, width)
+        offset = self._offset(address, lanes, data_mask)
         if mask is not None:
             mask = self.arith.splat(mask, width)
         self.emit.effect(Store(place.name, place.dtype, offset, value, mask))

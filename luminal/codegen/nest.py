@@ -292,27 +292,30 @@ class Walker:
 
     def _store(self, out: Out, value: Term, tile: Tile, u: Replica) -> None:
         operand = self.eval.value(value, tile, u)
-        address = self.eval.address(out.place, out.index, tile, u)
-        mask = self.eval.lane_mask(tile, u) if tile.lane in address.variables() else None
-        data_mask = self.eval.lane_mask(tile, u)
+        address = self.eval.address((out.place, out.index), out.place, out.index, tile, u)
+        lanes = self.eval.lane_mask(tile, u)
+        mask = lanes if address.stride != 0 else None
         inside = self._scatter_mask(out, tile, u)
         if inside is not None:
             mask = inside if mask is None else self.eval.arith.both(mask, inside)
-        lane, lanes, memory = tile.lane, tile.lanes, self.eval.memory
-        if mask is not None and mask.lanes == 1:
-            self.emit.branch(
-                mask,
-                lambda: (
-                    memory.store(out.place, address, lane, lanes, operand, None, data_mask) or []
-                ),
-            )
-            return
-        memory.store(out.place, address, lane, lanes, operand, mask, data_mask)
+        branching = mask is not None and mask.lanes == 1
+
+        def write() -> list[Operand]:
+            kept = None if branching else mask
+            self.eval.memory.store(out.place, address, tile.lanes, operand, kept, lanes)
+            return []
+
+        if branching and mask is not None:
+            self.emit.branch(mask, write)
+        else:
+            write()
 
     def _scatter_mask(self, out: Out, tile: Tile, u: Replica) -> Operand | None:
         """Where the data in a scatter's index are in range; other elements are not written."""
         found: Operand | None = None
         for e in out.index:
+            if not any(True for _ in data_atoms(e)):
+                continue
             for atom in data_atoms(self.eval.expression(e, tile, u)):
                 if atom.extent is None:
                     continue
@@ -363,11 +366,11 @@ class Walker:
             self._if(last, final, raw)
 
     def _load_partial(self, out: Out, tile: Tile, u: Replica) -> Operand:
-        address = self.eval.address(out.place, out.index, tile, u)
-        mask = self.eval.lane_mask(tile, u) if tile.lane in address.variables() else None
         place = out.place
+        address = self.eval.address((place, out.index), place, out.index, tile, u)
+        mask = self.eval.lane_mask(tile, u) if address.stride != 0 else None
         place.write_level = self.emit.depth
-        return self.eval.memory.load(place, address, 0, tile.lane, tile.lanes, mask, mask)
+        return self.eval.memory.load(place, address, tile.lanes, mask, mask)
 
     def _all_equal(self, pairs: Sequence[tuple[Expr, Expr]]) -> Operand:
         """Whether all pairs are equal; a literal if that can be proved."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import product
 
 from luminal.codegen.loopir import Operand
+from luminal.codegen.memory import Address
 from luminal.codegen.schedule_rules import IllegalSchedule
 from luminal.ir.expr import ONE, Expr, Var, ceil_div, const, minimum, to_expr
 from luminal.ir.plan import Reg
@@ -88,7 +89,8 @@ class Tile:
     lane_axis: Var | None = None
     lanes: int = 1
     memo: dict[MemoKey, Operand] = field(default_factory=dict)
-    affine: dict[Term, tuple[Expr, tuple[int, ...] | None]] = field(default_factory=dict)
+    affine: dict[object, tuple[Expr, Address, Replica | None]] = field(default_factory=dict)
+    masks: dict[int, Operand | None] = field(default_factory=dict)
     _positions: dict[Term, tuple[int, ...]] = field(default_factory=dict)
 
     def positions(self, free: Term) -> tuple[int, ...]:
