@@ -12,9 +12,10 @@ import numpy as np
 
 from luminal.compiler import Compiled, compile_graph
 from luminal.config import from_environment
+from luminal.frontend.functional import arange
 from luminal.frontend.tensor import Tensor, to_graph
-from luminal.ir.dtype import f32, i64
-from luminal.ir.expr import ExprLike, Var
+from luminal.ir.dtype import f32, i64, u8
+from luminal.ir.expr import Var, to_expr
 from luminal.models.decoder_weights import DecoderWeights
 from luminal.models.hyperparameters import DecoderConfig
 from luminal.models.llama import StepInputs, decoder_step
@@ -24,7 +25,7 @@ from luminal.models.rope import RopeTable
 __all__ = ["Runner"]
 
 _FIRST_CAPACITY = 256
-_HINTS: Mapping[str, int] = {"n_q": 256, "n_rows": 1, "n_kv": 512}
+_HINTS: Mapping[str, int] = {"n_q": 256, "n_rows": 1, "n_past": 256}
 
 
 class Runner:
@@ -50,6 +51,7 @@ class Runner:
         self._compile_s, self._cached = 0.0, True
         self._capacity = 0
         self._caches: list[np.ndarray] = []
+        self._past = np.empty(0, np.uint8)
 
     def stats(self) -> dict[str, Any]:
         """compile_s, plan_cached and weights_bytes so far."""
@@ -77,8 +79,8 @@ class Runner:
             local = self._local_table.tables(start, count)
         inputs = [
             np.asarray(ids, np.int64),
-            np.arange(start, start + count, dtype=np.int64),
             np.asarray(rows, np.int64),
+            self._past[:start],
             *rotation,
             *local,
             *(cache[: start + count] for cache in self._caches),
@@ -92,6 +94,7 @@ class Runner:
         wanted = max(_FIRST_CAPACITY, 2 * self._capacity, tokens)
         self._capacity = min(wanted, max(self._n_ctx, tokens))
         shape = (self._capacity, self.config.n_kv_heads, self.config.head_dim)
+        self._past = np.empty(self._capacity, np.uint8)
         old, self._caches = self._caches, []
         for index in range(2 * self.config.n_layers):
             self._caches.append(np.zeros(shape, np.float32))
@@ -109,16 +112,16 @@ class Runner:
     def _compiled(self, single: bool) -> Compiled:
         config = self.config
         limit = max(self._n_ctx, 2)
-        n_kv = Var("n_kv", 1, limit)
-        n_q: ExprLike = 1 if single else Var("n_q", 1, limit)
-        n_rows: ExprLike = 1 if single else Var("n_rows", 1, limit)
+        n_past = to_expr(Var("n_past", 0, limit))
+        n_q = to_expr(1 if single else Var("n_q", 1, limit))
+        n_rows = to_expr(1 if single else Var("n_rows", 1, limit))
         half = config.rope.dims // 2
         pairs = (half, 2) if config.rope.interleaved else (2, half)
         tables = [
             Tensor.from_input(name, (n_q, *pairs), f32)
             for name in ("cosines", "sines", "local_cosines", "local_sines")
         ]
-        shape = (n_kv, config.n_kv_heads, config.head_dim)
+        shape = (n_past + n_q, config.n_kv_heads, config.head_dim)
         caches = [
             (
                 Tensor.from_input(f"keys{layer}", shape, f32),
@@ -128,7 +131,7 @@ class Runner:
         ]
         inputs = StepInputs(
             ids=Tensor.from_input("ids", (n_q,), i64),
-            positions=Tensor.from_input("positions", (n_q,), i64),
+            positions=arange(n_past, n_past + n_q),
             rows=Tensor.from_input("rows", (n_rows,), i64),
             rotation=(tables[0], tables[1]),
             local_rotation=(tables[2], tables[3]),
@@ -136,7 +139,8 @@ class Runner:
         )
         declared = WeightInputs(integer_dots=self._settings.numerics == "fast")
         outputs = decoder_step(config, self._weights, declared, inputs)
-        order = [inputs.ids, inputs.positions, inputs.rows, *tables]
+        past = Tensor.from_input("past", (n_past,), u8)  # tells how many tokens the caches hold
+        order = [inputs.ids, inputs.rows, past, *tables]
         order += [tensor for pair in caches for tensor in pair]
         return compile_graph(
             to_graph(outputs, order), self._settings, hints=_HINTS, weights=declared.arrays

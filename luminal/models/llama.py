@@ -24,7 +24,8 @@ Rotation = tuple[Tensor, Tensor]
 class StepInputs:
     """What one step reads: n_q new tokens after n_kv - n_q that the caches already hold.
 
-    ids, positions: i64 [n_q]; rows: i64 [n_rows], the new tokens whose logits are wanted.
+    ids: i64 [n_q]; positions: their places i64 [n_q], from n_kv - n_q on; rows: i64 [n_rows], the
+    new tokens whose logits are wanted.
     rotation, local_rotation: cos and signed sin, f32 [n_q, *pairs]; caches: per layer keys and
     values, f32 [n_kv, n_kv_heads, head_dim], whose last n_q rows are written by the step.
     """
