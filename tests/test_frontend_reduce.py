@@ -307,6 +307,7 @@ def test_attention():
     )
     mask = torch.rand(3, 5) > 0.4
     mask[:, 0] = True
+    mask[1] = False
     check(sdpa, ref, q, k, v, mask)
     check(sdpa, ref, q, k, v, torch.randn(2, 1, 3, 5))
     check(

@@ -12,6 +12,7 @@ from luminal.errors import ArgumentError, DTypeError, ShapeError
 from luminal.frontend.functional_core import add, mul, where
 from luminal.frontend.functional_join import tril
 from luminal.frontend.functional_norm import softmax
+from luminal.frontend.functional_reduce import any as any_of
 from luminal.frontend.functional_reduce import reduce_many
 from luminal.frontend.functional_shape import (
     diagonal,
@@ -272,4 +273,7 @@ def scaled_dot_product_attention(
     if attn_mask is not None:
         keep = attn_mask.dtype == boolean
         scores = where(attn_mask, scores, -inf) if keep else add(scores, half_up(attn_mask))
-    return cast(matmul(softmax(scores, -1), half_up(value)), query.dtype)
+    out = matmul(softmax(scores, -1), half_up(value))
+    if attn_mask is not None and attn_mask.dtype == boolean:  # no key at all gives 0, not NaN
+        out = where(any_of(attn_mask, -1, True), out, 0.0)
+    return cast(out, query.dtype)

@@ -14,7 +14,6 @@ from luminal.frontend.functional_core import (
     add,
     eq,
     isnan,
-    logical_and,
     logical_not,
     logical_or,
     lt,
@@ -286,10 +285,11 @@ def logsumexp(x: Tensor, dim: Dims, keepdim: bool = False) -> Tensor:
     axes = axes_args("logsumexp", dim, x.ndim)
     wide = half_up(x)
     top = reduce_many("MaxReduce", wide, axes, True)
-    top = where(logical_and(lt(-inf, top), lt(top, inf)), top, 0.0)
-    total = log(sum(exp(sub(wide, top)), axes, keepdim))
-    top = top if keepdim else reshape(top, *total.dims)
-    return cast(add(total, top), x.dtype)
+    base = where(lt(-inf, top), top, 0.0)
+    out = add(log(sum(exp(sub(wide, base)), axes, True)), base)
+    out = where(lt(top, inf), out, top)
+    kept = out.dims if keepdim else [d for p, d in enumerate(x.dims) if p not in axes]
+    return cast(reshape(out, *kept), x.dtype)
 
 
 def nansum(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
