@@ -10,6 +10,7 @@ import argparse
 import json
 import time
 
+import luminal.torch
 import torch
 from assets import fetch
 from rich.console import Console
@@ -18,7 +19,6 @@ from rich.table import Table
 
 import luminal
 import luminal.llm
-import luminal.torch
 import luminal.weights
 
 SENTENCES = [

@@ -27,7 +27,7 @@ _PLACES = {
     "bool_": ("luminal.ir.dtype", "boolean"),
 }  # fmt: skip
 _MODULES = ("compiler", "config", "errors", "llm", "nn", "torch", "weights")
-__all__ = ["LuminalError", "__version__", *_PLACES, *_MODULES]  # noqa: PLE0604
+__all__ = ["LuminalError", "__version__", *_PLACES, *_MODULES]
 
 
 def __getattr__(name: str) -> Any:

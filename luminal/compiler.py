@@ -170,8 +170,8 @@ def bind_weights(
         if node.op == "Input" and node.name in weights:
             data = ConstantData(node.name, weights[node.name])
         if isinstance(data, ConstantData):
-            if known.get(data.name, data) is not data or data.name in weights and not (
-                node.op == "Input"
+            if known.get(data.name, data) is not data or (
+                data.name in weights and not (node.op == "Input")
             ):
                 data = ConstantData(f"{data.name}.{number}", data.array)
             known[data.name] = data

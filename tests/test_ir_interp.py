@@ -77,11 +77,17 @@ def test_select_is_a_gather_of_a_stack():
 def test_gather_checks_and_scatter_keeps_the_last():
     g = GraphBuilder()
     x, i = g.input("x", shape(5), f32), g.input("i", shape(3), i64)
-    assert run(g, g.gather(x, i, 0), {"x": np.arange(5, dtype="f"), "i": np.array([4, 0, 2])}).tolist() == [4, 0, 2]
+    assert run(
+        g, g.gather(x, i, 0), {"x": np.arange(5, dtype="f"), "i": np.array([4, 0, 2])}
+    ).tolist() == [4, 0, 2]
     with pytest.raises(OutOfRangeError, match="index 5"):
         run(g, g.gather(x, i, 0), {"x": np.arange(5, dtype="f"), "i": np.array([4, 5, 2])})
     v = g.input("v", shape(3), f32)
-    got = run(g, g.scatter(x, i, v, 0), {"x": np.zeros(5, "f"), "i": np.array([1, 3, 1]), "v": np.array([7, 8, 9], "f")})
+    got = run(
+        g,
+        g.scatter(x, i, v, 0),
+        {"x": np.zeros(5, "f"), "i": np.array([1, 3, 1]), "v": np.array([7, 8, 9], "f")},
+    )
     assert got.tolist() == [0, 9, 0, 8, 0]
 
 
@@ -106,7 +112,9 @@ def test_half_rounds_once_and_storage_decodes():
 
 def attention_term():
     q, k, d, e = axis_var("q", S), axis_var("k", S), axis_var("d", 8), axis_var("e", 8)
-    score = T.reduction("sum", (d,), T.binary("mul", T.load("Q", (E(q), E(d)), f32), T.load("K", (E(k), E(d)), f32)))
+    score = T.reduction(
+        "sum", (d,), T.binary("mul", T.load("Q", (E(q), E(d)), f32), T.load("K", (E(k), E(d)), f32))
+    )
     masked = T.select(T.cond(E(q) - E(k)), score, T.constant(float("-inf"), f32))
     one = T.constant(1.0, f32)
     top = T.reduction("rsum", (k,), masked, T.load("V", (E(k), E(e)), f32))
@@ -130,7 +138,10 @@ def test_wsum_and_empty_reductions():
     n = axis_var("n", dim("m", 0, 4))
     empty = {"x": np.zeros(0, np.float32)}
     assert eval_term(T.reduction("sum", (n,), T.load("x", (E(n),), f32)), (), empty, {"m": 0}) == 0
-    assert eval_term(T.reduction("rmax", (n,), T.load("x", (E(n),), f32)), (), empty, {"m": 0}) == -np.inf
+    assert (
+        eval_term(T.reduction("rmax", (n,), T.load("x", (E(n),), f32)), (), empty, {"m": 0})
+        == -np.inf
+    )
 
 
 def attention_plan():
@@ -156,7 +167,14 @@ def test_plan_runs_prints_and_parses():
 def test_canonical_form_ignores_names():
     plan = attention_plan()
     text = plan_text(plan)
-    for old, new in (("'Q'", "'Z'"), ("'q'", "'r'"), ("[q,", "[r,"), ("q - ", "r - "), ("(q", "(r"), (" + q", " + r")):
+    for old, new in (
+        ("'Q'", "'Z'"),
+        ("'q'", "'r'"),
+        ("[q,", "[r,"),
+        ("q - ", "r - "),
+        ("(q", "(r"),
+        (" + q", " + r"),
+    ):
         text = text.replace(old, new)
     other = parse_plan(text.replace("index(q", "index(r").replace("cond(q", "cond(r"))
     one, two = canonical(plan.kernels[0]), canonical(other.kernels[0])

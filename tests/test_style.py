@@ -50,13 +50,19 @@ def test_everything_is_annotated():
         for n in functions(t):
             args = [a for a in n.args.posonlyargs + n.args.args + n.args.kwonlyargs
                     if a.arg not in ("self", "cls")]  # fmt: skip
-            if n.name != "__init__" and n.returns is None or any(a.annotation is None for a in args):
+            if (
+                n.name != "__init__"
+                and n.returns is None
+                or any(a.annotation is None for a in args)
+            ):
                 missing.append(f"{relative(f)}:{n.name}")
     assert missing == []
 
 
 def test_modules_have_docstrings():
-    assert [relative(f) for f, t in TREES.items() if lines(f) > 3 and not ast.get_docstring(t)] == []
+    assert [
+        relative(f) for f, t in TREES.items() if lines(f) > 3 and not ast.get_docstring(t)
+    ] == []
 
 
 def test_public_names_have_docstrings():
@@ -119,6 +125,8 @@ def test_settings_are_few_and_documented():
 
 
 def test_rules_name_no_model_part():
-    words = re.compile(r"softmax|attention|flash|norm\b|layer_?norm|rms|gelu|conv|matmul|gemm", re.I)
+    words = re.compile(
+        r"softmax|attention|flash|norm\b|layer_?norm|rms|gelu|conv|matmul|gemm", re.I
+    )
     for f in sorted((PACKAGE / "rewrite" / "rules").glob("*.py")):
         assert not words.search(f.read_text()), f

@@ -11,7 +11,15 @@ from dataclasses import dataclass, replace
 from luminal.ir.expr import Expr, Var, to_expr
 from luminal.ir.plan import Item, Kernel, Loop, Online, Reg, Schedule, Stage, Store
 from luminal.ir.term import (
-    Data, Term, cond, index, load, postorder, rebuild, reduction, substitute,
+    Data,
+    Term,
+    cond,
+    index,
+    load,
+    postorder,
+    rebuild,
+    reduction,
+    substitute,
 )  # fmt: skip
 
 __all__ = ["Canonical", "canonical", "rename_buffers", "rename_schedule"]

@@ -275,7 +275,9 @@ class _Terms:
                 x, v = args
                 top = np.maximum(_max(x, last, t.dtype), np.finfo(x.dtype).min)
                 with np.errstate(all="ignore"):
-                    return _sum(np.exp2(x - top.reshape(*top.shape, *[1] * count)) * v, last, t.dtype)
+                    return _sum(
+                        np.exp2(x - top.reshape(*top.shape, *[1] * count)) * v, last, t.dtype
+                    )
         with np.errstate(all="ignore"):
             x = args[0].astype(np.float64)
             mean = x.mean(axis=last, keepdims=True)
@@ -298,7 +300,9 @@ class _Terms:
         rank = len(self.axes)
         operands: list[object] = []
         for array in arrays:
-            full_rank = array.reshape(array.shape + (1,) * (rank - array.ndim if array.ndim else rank))
+            full_rank = array.reshape(
+                array.shape + (1,) * (rank - array.ndim if array.ndim else rank)
+            )
             kept = [d for d in range(rank) if full_rank.shape[d] != 1]
             operands += [full_rank.reshape([full_rank.shape[d] for d in kept]), kept]
         present = {d for places in operands[1::2] for d in places}  # type: ignore[attr-defined]
@@ -354,9 +358,7 @@ def _products(term: Term) -> set[Term]:
     return {term} | _products(term.args[0]) | _products(term.args[1])
 
 
-def run_kernel(
-    kernel: Kernel, buffers: dict[str, np.ndarray], dims: Mapping[str, int]
-) -> None:
+def run_kernel(kernel: Kernel, buffers: dict[str, np.ndarray], dims: Mapping[str, int]) -> None:
     """Runs one kernel on decoded value arrays, in place; in pieces where it would be large."""
     sizes = [max(0, a.extent.evaluate(dims)) for a in kernel.axes]
     rows = sizes[0] if sizes else 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from luminal.ir.expr import Expr, ZERO, ceil_div, const
+from luminal.ir.expr import ZERO, Expr, ceil_div, const
 from luminal.ir.view import Shape
 
 __all__ = ["Layout", "flatten", "is_valid", "levels", "pack", "row_major", "size", "unpack"]

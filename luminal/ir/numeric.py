@@ -102,11 +102,15 @@ def cast(x: np.ndarray, source: DType, dtype: DType) -> np.ndarray:
         return x != 0
     with np.errstate(over="ignore", invalid="ignore"):
         if dtype.is_float:
-            return _rounded(x.astype(np.float64 if source.bits == 64 else value_dtype(dtype)), dtype)
+            return _rounded(
+                x.astype(np.float64 if source.bits == 64 else value_dtype(dtype)), dtype
+            )
         if not source.is_float:
             return x.astype(dtype.np)
         info = np.iinfo(dtype.np)
-        whole = np.nan_to_num(np.trunc(x.astype(np.float64)), nan=0.0, posinf=np.inf, neginf=-np.inf)
+        whole = np.nan_to_num(
+            np.trunc(x.astype(np.float64)), nan=0.0, posinf=np.inf, neginf=-np.inf
+        )
         high = whole >= float(info.max)
         safe = np.where(high | (whole <= float(info.min)), 0.0, whole).astype(dtype.np)
         return np.where(high, info.max, np.where(whole <= float(info.min), info.min, safe)).astype(
@@ -151,5 +155,3 @@ def apply(op: str, dtype: DType, *args: np.ndarray) -> np.ndarray:
             case _:
                 raise KeyError(op)
         return _rounded(out, dtype) if dtype.is_float else out.astype(dtype.np, copy=False)
-
-

@@ -16,7 +16,18 @@ from luminal.ir.graph import ConstantData
 from luminal.ir.term import Term, index, postorder
 from luminal.ir.view import Shape
 
-__all__ = ["Buffer", "Item", "Kernel", "Loop", "Online", "Plan", "Reg", "Schedule", "Stage", "Store"]
+__all__ = [
+    "Buffer",
+    "Item",
+    "Kernel",
+    "Loop",
+    "Online",
+    "Plan",
+    "Reg",
+    "Schedule",
+    "Stage",
+    "Store",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +199,3 @@ class Plan:
             if b.name == name:
                 return b
         raise KeyError(name)
-
-
-

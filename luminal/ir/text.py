@@ -104,7 +104,11 @@ def graph_text(graph: Graph) -> str:
     lines = _dims_text(graph.dims)
     for number, node in enumerate(graph.nodes):
         args = [_edge_text(e) for e in node.inputs]
-        args += [f"name={node.name!r}"] if node.op == "Input" or isinstance(node.value, ConstantData) else []
+        args += (
+            [f"name={node.name!r}"]
+            if node.op == "Input" or isinstance(node.value, ConstantData)
+            else []
+        )
         args += [f"value={node.value!r}"] if isinstance(node.value, int | float) else []
         shape = f"[{', '.join(map(repr, node.shape))}]"
         axis = f", axis={node.axis}" if node.axis else ""

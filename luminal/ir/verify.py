@@ -6,8 +6,10 @@ what fails here is a bug of ours, never of the user.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from luminal.errors import InternalError
-from luminal.ir.dtype import boolean
+from luminal.ir.dtype import DType, boolean
 from luminal.ir.expr import Expr, Var, is_nonnegative
 from luminal.ir.graph import Edge, Graph, Node
 from luminal.ir.ops import LEAVES, PRIMITIVES
@@ -119,7 +121,7 @@ def verify_kernel(kernel: Kernel, plan: Plan | None = None) -> None:
 
 
 def _verify_access(
-    kernel: Kernel, buffer: str, rank: int, value: Term, ranks: dict[str, tuple[int, object]]
+    kernel: Kernel, buffer: str, rank: int, value: Term, ranks: Mapping[str, tuple[int, DType]]
 ) -> None:
     if buffer not in ranks:
         _fail("plan", f"{kernel.name} uses buffer {buffer}, which does not exist.")

@@ -40,7 +40,9 @@ class _Names:
         """The renamed term and the new names bound inside it."""
         if t not in self.memo:
             pairs = [self.visit(a) for a in t.args]
-            inside: frozenset[Var] = frozenset().union(*(b for _, b in pairs)) if pairs else frozenset()
+            inside: frozenset[Var] = (
+                frozenset().union(*(b for _, b in pairs)) if pairs else frozenset()
+            )
             args = tuple(a for a, _ in pairs)
             if t.op not in REDUCTIONS:
                 self.memo[t] = (rebuild(t, args), inside)

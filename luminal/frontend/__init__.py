@@ -1,0 +1,1 @@
+"""Frontends: what users write, turned into a Graph."""
