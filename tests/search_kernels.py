@@ -63,6 +63,15 @@ def silu(x: Term) -> Term:
     return binary("mul", x, unary("recip", binary("add", e, number(1.0))))
 
 
+def batched(b: ExprLike, m: ExprLike, n: int, k: int) -> Case:
+    """C[b, m, n] of two inputs, the first one under a function, the second one transposed."""
+    g, i, j, q = axis_var("b", b), axis_var("m", m), axis_var("n", n), axis_var("k", k)
+    x, w = buffer("A", (b, m, k), "input"), buffer("W", (b, n, k), "input")
+    c = buffer("C", (b, m, n), "output")
+    product = binary("mul", silu(read(x, g, i, q)), read(w, g, j, q))
+    return case((g, i, j), c, (g, i, j), reduction("sum", (q,), product), x, w)
+
+
 def matmul(
     m: ExprLike, n: int, k: int, weights: str = "constant", transposed: bool = False
 ) -> Case:
@@ -188,21 +197,19 @@ def max_pool(channels: int, size: int) -> Case:
 
 def attention(heads: int, queries: ExprLike, keys: ExprLike, width: int, causal: bool = False,
               group: int = 1) -> Case:  # fmt: skip
-    h, q, e = axis_var("h", heads), axis_var("q", queries), axis_var("e", width)
+    b, h, q, e = (axis_var(n, x) for n, x in zip("bhqe", (1, heads, queries, width)))
     j, d = axis_var("j", keys), axis_var("d", width)
-    a, o = (
-        buffer("Q", (heads, queries, width), "input"),
-        buffer("O", (heads, queries, width), "output"),
-    )
-    k, v = (buffer(n, (heads // group, keys, width), "input") for n in "KV")
+    a = buffer("Q", (1, heads, queries, width), "input")
+    o = buffer("O", (1, heads, queries, width), "output")
+    k, v = (buffer(n, (1, heads // group, keys, width), "input") for n in "KV")
     hk = to_expr(h) // group
-    x = reduction("sum", (d,), binary("mul", read(a, h, q, d), read(k, hk, j, d)))
+    x = reduction("sum", (d,), binary("mul", read(a, b, h, q, d), read(k, b, hk, j, d)))
     x = binary("mul", x, number(LOG2E / width**0.5))
     if causal:
         x = select(cond(to_expr(q) - j), x, number(float("-inf")))
-    top = reduction("rsum", (j,), x, read(v, hk, j, e))
+    top = reduction("rsum", (j,), x, read(v, b, hk, j, e))
     total = unary("recip", reduction("rsum", (j,), x, number(1.0)))
-    return case((h, q, e), o, (h, q, e), binary("mul", top, total), a, k, v)
+    return case((b, h, q, e), o, (b, h, q, e), binary("mul", top, total), a, k, v)
 
 
 def gather(tokens: ExprLike, vocabulary: int, width: int) -> Case:
@@ -261,6 +268,8 @@ ZOO: dict[str, Case] = {
     "matmul input": matmul(256, 1024, 1024, "input"),
     "matmul symbolic": matmul(SEQUENCE, 1024, 1024),
     "odd": matmul(13, 70, 67),
+    "batched": batched(8, 96, 80, 64),
+    "batch of one": batched(1, 130, 80, 64),
     "gate": gate(64, 4096, 1024),
     "rms matmul": rms_matmul(64, 1024, 1024),
     "softmax": softmax(2048, 2048),

@@ -6,12 +6,13 @@ Chooses register tile, unrolling, blocking, and what is copied to local memory.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from luminal.ir.expr import Var
 from luminal.ir.plan import Item, Loop, Reg, Stage
 from luminal.ir.term import Term
-from luminal.search.contract_shape import Shape, blocked, shapes, window_step
+from luminal.search.contract_shape import Shape, shapes, window_step
 from luminal.search.facts import Facts
 from luminal.search.nest import Nest, Option, assign_grid, serial_loops, vector_regs
 from luminal.search.tiles import Tile, register_tiles
@@ -233,11 +234,11 @@ def _build(facts: Facts, nest: Nest, choice: Choice) -> Option:
     if choice.block:
         items.append(Loop(shape.deep[0].name, choice.block))
     if choice.by_rows:
-        items += _row_block(facts, choice, left)
+        items += _row_block(facts, choice, left, items)
     for axis, step in steps:
         items += serial_loops(facts, [(axis, step)], left, shape.masked, vector)
         if axis is vector and choice.panels:
-            items += [_panel(facts, choice, t) for t in choice.panels]
+            items += [_panel(facts, choice, t, items) for t in choice.panels]
     items += _reduction_loops(facts, nest, choice)
     cost = shape.penalty * (choice.tile.cost + choice.extra)
     return Option(tuple(items), _registers(facts, choice), cost, dict(shape.layouts))
@@ -289,7 +290,9 @@ def _coarse_steps(choice: Choice, steps: list[tuple[Var, int]]) -> list[tuple[Va
     return coarse
 
 
-def _row_block(facts: Facts, choice: Choice, left: dict[Var, int]) -> list[Item]:
+def _row_block(
+    facts: Facts, choice: Choice, left: dict[Var, int], around: Sequence[Item]
+) -> list[Item]:
     """A block of rows that stays in L2, and copies of row operands for it."""
     shape, tile = choice.shape, choice.tile
     items: list[Item] = []
@@ -304,7 +307,9 @@ def _row_block(facts: Facts, choice: Choice, left: dict[Var, int]) -> list[Item]
             rows = shape.rows.name
             nest = (Loop(rows, tile.rows), Loop(deep, 8))
             regs = (Reg(deep, 1, "unroll"), Reg(rows, 1, "unroll"))
-            layout = ((0, tile.rows), (1, 1), (0, 1))
+            layout = facts.local_layout(
+                t, around, ((shape.rows, tile.rows), (shape.deep[0], 1), (shape.rows, 1))
+            )
             items.append(Stage(facts.subterm(t), nest, regs, layout))
             continue
         loops = [Loop(a.name, 1) for a in shape.free if a in t.free and facts.extent(a) > 1]
@@ -313,7 +318,7 @@ def _row_block(facts: Facts, choice: Choice, left: dict[Var, int]) -> list[Item]
     return items
 
 
-def _panel(facts: Facts, choice: Choice, t: Term) -> Stage:
+def _panel(facts: Facts, choice: Choice, t: Term, around: Sequence[Item]) -> Stage:
     """A vector operand in local memory, contiguous along the lanes."""
     shape = choice.shape
     axes = [k for k in (*shape.deep, *shape.window) if k in t.free]
@@ -334,8 +339,8 @@ def _panel(facts: Facts, choice: Choice, t: Term) -> Stage:
     elif dense is not None:
         nest.append(Loop(dense.name, shape.lanes))
         regs.insert(0, Reg(dense.name, 1, "unroll"))
-    place = facts.stage_order(shape.vector, *axes)
-    layout = blocked(len(place), place.index(shape.vector), choice.width, ())
+    levels = ((shape.vector, choice.width), *((k, 1) for k in axes), (shape.vector, 1))
+    layout = facts.local_layout(t, around, levels)
     return Stage(facts.subterm(t), tuple(nest), tuple(regs), layout)
 
 

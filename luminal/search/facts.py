@@ -6,13 +6,13 @@ answers questions about structure. Knows no operator: only axes, index coefficie
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from luminal.ir.dtype import DType, accumulator
 from luminal.ir.expr import Atom, Div, Expr, Mod, Var, axis_var, to_expr
 from luminal.ir.layout import Layout, flatten
-from luminal.ir.plan import Buffer, Kernel, Store
+from luminal.ir.plan import Buffer, Item, Kernel, Loop, Store
 from luminal.ir.target import Target
 from luminal.ir.term import REDUCTIONS, Data, Term
 
@@ -203,12 +203,22 @@ class Facts:
                 return number
         raise KeyError(repr(term))
 
-    def stage_order(self, *axes: Var) -> list[Var]:
-        """Axes of a local value in its layout: free ones as in the kernel, then bound ones."""
-        known = [*self.kernel.axes]
+    def local_layout(
+        self, term: Term, around: Sequence[Item], wanted: Sequence[tuple[Var, int]]
+    ) -> Layout:
+        """The layout of a stage of `term` inside loops: `wanted` (axis, tile) levels innermost.
+
+        Its dimensions are the axes of the term without an enclosing loop of tile 1: free ones as
+        in the kernel, then bound ones.
+        """
+        closed = {i.axis for i in around if isinstance(i, Loop) and i.tile == 1}
+        known = dict.fromkeys(self.kernel.axes)
         for t in self.kernel.subterms():
-            known += [a for a in t.axes if a not in known]
-        return sorted(axes, key=known.index)
+            known.update(dict.fromkeys(t.axes))
+        place = [a for a in known if a in term.free and a.name not in closed]
+        inner = {a for a, _ in wanted}
+        rest = tuple((n, 1) for n, a in enumerate(place) if a not in inner)
+        return rest + tuple((place.index(a), tile) for a, tile in wanted)
 
 
 def has_data(e: Expr) -> bool:

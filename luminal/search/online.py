@@ -6,11 +6,12 @@ kernel has no such reduction. Structure: x(rows, j) weighs v(j, columns) over th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from luminal.ir.expr import Var
 from luminal.ir.plan import Item, Loop, Online, Reg, Schedule, Stage
-from luminal.ir.term import Term
+from luminal.ir.term import REDUCTIONS, Term
 from luminal.search.facts import Facts
 from luminal.search.nest import Nest, Option, assign_grid, serial_loops, vector_regs
 
@@ -61,6 +62,7 @@ def _roles(facts: Facts, nest: Nest) -> _Roles | None:
     columns = tuple(a for a in free if a in v.free and a not in x.free)
     batch = tuple(a for a in free if a in v.free and a in x.free)
     rows = tuple(a for a in free if a in x.free and a not in v.free)
+    rows = tuple(sorted(rows, key=facts.extent))  # the longest is tiled
     unused = tuple(a for a in free if a not in x.free and a not in v.free)
     masked = any(j in e.variables() for e in facts.masks(x))
     lanes = facts.lanes(x.dtype)
@@ -101,7 +103,7 @@ def _many_rows(
     head, inside = _head(facts, nest, roles, block)
     vectors = 2 if block >= 2 * lanes else 1
     key_rows = min(12, (registers - vectors - 1) // vectors)
-    stage = _row_stage(inside, roles, vectors)
+    stage = _row_stage(inside, roles, vectors, head)
     deep = tuple(Loop(d.name, 4) for d in roles.inner)
     logits = Schedule(
         (Loop(rows.name, vectors * lanes), Loop(j.name, key_rows), *deep),
@@ -118,21 +120,36 @@ def _many_rows(
     return Option((*head, *stage, loop, *tail), regs, cost)
 
 
-def _row_stage(facts: Facts, roles: _Roles, vectors: int) -> list[Item]:
-    """A copy of the row operand with the rows innermost, if it is not so already."""
+def _row_stage(facts: Facts, roles: _Roles, vectors: int, around: Sequence[Item]) -> list[Item]:
+    """The row operand with the rows innermost, if it is not read so already."""
     rows = roles.rows[-1]
-    for a in facts.loads(roles.logits):
-        if rows not in a.axes or roles.summed in a.axes or a.term is None:
-            continue
-        deep = [d for d in roles.inner if d in a.axes]
-        if len(deep) != 1 or facts.stride(a, rows, roles.lanes) in (0, 1):
+    for t in _row_operands(facts, roles):
+        deep = [d for d in roles.inner if d in t.free]
+        if len(deep) != 1 or (t.op == "load" and _stride(facts, t, rows, roles) in (0, 1)):
             continue
         width = vectors * roles.lanes
         loops = (Loop(rows.name, roles.lanes), Loop(deep[0].name, roles.lanes))
         regs = (Reg(deep[0].name, 1, "unroll"), Reg(rows.name, 1, "vector"))
-        layout = ((0, width), (1, 1), (0, 1))
-        return [Stage(facts.subterm(a.term), loops, regs, layout)]
+        layout = facts.local_layout(t, around, ((rows, width), (deep[0], 1), (rows, 1)))
+        return [Stage(facts.subterm(t), loops, regs, layout)]
     return []
+
+
+def _row_operands(facts: Facts, roles: _Roles) -> list[Term]:
+    """The largest factors of x that know rows and an inner axis but not the summed one."""
+    found: list[Term] = []
+    stack = [roles.logits]
+    while stack:
+        t = stack.pop()
+        if roles.summed in t.free or t.op in REDUCTIONS:
+            stack.extend(reversed(t.args))
+        elif t not in found and set(roles.rows) & t.free and set(roles.inner) & t.free:
+            found.append(t)
+    return found
+
+
+def _stride(facts: Facts, t: Term, axis: Var, roles: _Roles) -> int | None:
+    return facts.stride(facts.access(t.buffer, t.indices, t), axis, roles.lanes)
 
 
 def _values(facts: Facts, roles: _Roles, rows: tuple[Var, ...]) -> Schedule:
@@ -165,6 +182,7 @@ def _few_rows(facts: Facts, nest: Nest, roles: _Roles, keys: int, cost: float) -
     across = [Loop(a.name, count) for a in rows]
     unrolled = [Reg(a.name, 1, "unroll") for a in rows]
     head, inside = _head(facts, nest, roles, count)
+    stage, inside = _few_stage(inside, roles)
     dense = [d for d in roles.inner if all(
         inside.stride(a, d, lanes) == 1 for a in inside.loads(roles.logits) if d in a.axes
     )]  # fmt: skip
@@ -183,4 +201,17 @@ def _few_rows(facts: Facts, nest: Nest, roles: _Roles, keys: int, cost: float) -
     values = _values(inside, roles, rows)
     loop = Online(j.name, keys, logits, weights, values, split=roles.masked)
     tail, regs = _output(inside, roles)
-    return Option((*head, loop, *tail), regs, cost)
+    return Option((*head, *stage, loop, *tail), regs, cost)
+
+
+def _few_stage(facts: Facts, roles: _Roles) -> tuple[list[Item], Facts]:
+    """A row operand that is computed: once, not again for every key."""
+    for t in _row_operands(facts, roles):
+        deep = [d for d in roles.inner if d in t.free]
+        if t.op != "load" and len(deep) == 1:
+            vectors = max(1, min(4, facts.extent(deep[0]) // roles.lanes))
+            loops = (*(Loop(a.name, 1) for a in roles.rows[-1:] if a in t.free),
+                     Loop(deep[0].name, vectors * roles.lanes))  # fmt: skip
+            regs = vector_regs(deep[0], roles.lanes, vectors)
+            return [Stage(facts.subterm(t), loops, tuple(regs))], facts.after(t)
+    return [], facts
