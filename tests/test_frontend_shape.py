@@ -402,3 +402,16 @@ def test_values_of_constants():
     half = F.tensor([1.5, 2.25], "bf16")
     assert half.numpy().tolist() == [1.5, 2.25] and (half * 2).numpy().tolist() == [3.0, 4.5]
     assert x.realize().source.op == "Constant"
+
+
+def test_symbolic_cache_update():
+    x, i, s = torch.randn(8, 3), torch.tensor([5, 6]), torch.randn(2, 3)
+    check(
+        lambda x, i, s: x.index_copy(0, i, s),
+        lambda x, i, s: x.index_copy(0, i, s),
+        x,
+        i,
+        s,
+        symbolic=True,
+    )
+    check(lambda x, i: x.index_add(0, i, x[:2]), lambda x, i: x.index_add(0, i, x[:2]), x, i)

@@ -430,12 +430,13 @@ def run_plan(
             values[b.name] = decode(b.data.array, b.dtype)
         elif b.kind == "input":
             values[b.name] = decode(np.asarray(inputs[b.name]), b.dtype).copy()
+        elif not b.alias:
+            values[b.name] = np.zeros(_sizes(b.shape, dims), value_dtype(b.dtype))
     for b in plan.buffers:
-        if b.name not in values:
-            values[b.name] = (
-                values[b.alias] if b.alias
-                else np.zeros(_sizes(b.shape, dims), value_dtype(b.dtype))
-            )  # fmt: skip
+        root = b
+        while root.alias:
+            root = plan.buffer(root.alias)
+        values[b.name] = values[root.name]
     for kernel in plan.kernels:
         run_kernel(kernel, values, dims)
     return [encode(values[name], plan.buffer(name).dtype) for name in plan.outputs]
