@@ -19,7 +19,7 @@ from luminal.ir.term import (
 )  # fmt: skip
 from luminal.search.assemble import Picked, assemble
 from luminal.search.naming import rename_apart
-from luminal.search.roofline import NEVER, SMALL_LOOP, WEIGHTS, Machine, kernel_us, value_of
+from luminal.search.roofline import NEVER, POWER, SMALL_LOOP, WEIGHTS, Machine, kernel_us, value_of
 
 __all__ = ["extract"]
 
@@ -195,7 +195,7 @@ class _Solver:
             last = best[choice.args[-1]]
             if choice.op == "rsum":
                 x = choice.args[0]
-                work += 16.0 * self.machine.points(values[x].free & self.axes)
+                work += POWER * self.machine.points(values[x].free & self.axes)
             if not last.inside.isdisjoint(own):
                 work = work * _FORBIDDEN
             result = values[v].free & self.axes

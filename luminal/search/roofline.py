@@ -13,7 +13,7 @@ from luminal.ir.expr import Expr, Var
 from luminal.ir.term import REDUCTIONS, Term, postorder
 from luminal.ir.target import Target
 
-__all__ = ["Machine", "NEVER", "SMALL_LOOP", "WEIGHTS", "kernel_us", "value_of"]
+__all__ = ["Machine", "NEVER", "POWER", "SMALL_LOOP", "WEIGHTS", "kernel_us", "value_of"]
 
 WEIGHTS = {
     "log2": 12.0, "exp2": 12.0, "sin": 16.0, "sqrt": 6.0, "recip": 5.0, "add": 1.0, "mul": 1.0,
@@ -22,6 +22,8 @@ WEIGHTS = {
     "rsum": 2.0, "wsum": 5.0,
 }  # fmt: skip
 """Flops of one application of each operation."""
+POWER = 13.0
+"""Flops of an rsum for each element of x: the maximum, the difference and exp2."""
 _OPERAND_TILE = 32
 _ROW_TILE = 256
 SMALL_LOOP = 32
@@ -31,7 +33,7 @@ _OVERLAP = 0.3
 """The part of the smaller of compute and memory time that the larger does not hide."""
 _LARGEST_TERM = 400
 _OPERATION, _STATISTIC, _SECOND_LOOP = 0.005, 0.02, 0.2
-"""The part of a kernel's time that one more thing costs: an operation in a contraction's loop, a
+"""The part of a kernel's time that one more thing costs: a flop in a contraction's loop, a
 reduction that it waits for, a contraction over other axes."""
 NEVER = 1e15
 
@@ -130,7 +132,7 @@ class _Walk:
         if WEIGHTS[t.op]:
             self.flops += WEIGHTS[t.op] * self.machine.points(axes) * self._again(axes, place)
             if place.shared and not place.online and t.op not in ("cast", "cond", "index", "select"):
-                self.clutter += _OPERATION
+                self.clutter += _OPERATION * WEIGHTS[t.op]
         if t.op == "load":
             for inner in postorder(t):
                 if inner.op == "load":
@@ -167,7 +169,7 @@ class _Walk:
             x, v = t.args
             logits = _Place(bound, (*rows, (result, _ROW_TILE)), online=True)
             axes = x.free & (known | own)
-            self.flops += 16.0 * points(axes) * self._again(axes, logits)
+            self.flops += POWER * points(axes) * self._again(axes, logits)
             self.visit(x, logits)
             self.visit(v, body)
             return
