@@ -36,37 +36,24 @@ def load(
     elif statement.offset.lanes > 1:
         raw = _gather(emitter, statement, pointer, offset, mask)
     else:
-        raw = _consecutive(emitter, statement, pointer, offset, mask)
-    name = dtype.name
+        element = MEMORY[dtype.name]
+        address = _address(emitter, element, pointer, offset)
+        raw = _load_bytes(emitter, element, lanes, address, mask, statement.align)
+    name, kind = dtype.name, vector(MEMORY[dtype.name], lanes)
     if name == "bool":
-        kind = vector("i8", lanes)
-        return emitter.let(f"icmp ne {kind} {raw}, zeroinitializer" if lanes > 1
-                           else f"icmp ne i8 {raw}, 0")  # fmt: skip
+        return emitter.let(f"icmp ne {kind} {raw}, zeroinitializer")
     if name in _DECODED:
         raw, name = decode(emitter, raw, name, lanes), _DECODED[name]
-        if mask is not None and statement.dtype.name == "e8m0":
+        if mask is not None and statement.dtype.name == "e8m0":  # whose bits 0 are not 0.0
             kind, flags = vector("float", lanes), vector("i1", lanes)
-            raw = emitter.let(f"select {flags} {mask}, {kind} {raw}, {kind} "
-                              f"{'zeroinitializer' if lanes > 1 else '0.0'}")  # fmt: skip
+            raw = emitter.let(f"select {flags} {mask}, {kind} {raw}, {kind} zeroinitializer")
     return convert(emitter, raw, name, statement.result.dtype.name, lanes)
-
-
-def _zero(element: str, lanes: int) -> str:
-    return "zeroinitializer" if lanes > 1 else {"float": "0.0", "double": "0.0"}.get(element, "0")
 
 
 def _address(emitter: Emitter, element: str, pointer: str, offset: str) -> str:
     if offset == "0":
         return pointer
     return emitter.let(f"getelementptr inbounds {element}, ptr {pointer}, i64 {offset}")
-
-
-def _consecutive(
-    emitter: Emitter, statement: Load, pointer: str, offset: str, mask: str | None
-) -> str:
-    element, lanes = MEMORY[statement.dtype.name], statement.result.lanes
-    address = _address(emitter, element, pointer, offset)
-    return _load_bytes(emitter, element, lanes, address, mask, statement.align)
 
 
 def _load_bytes(
@@ -79,16 +66,9 @@ def _load_bytes(
         emitter.declared[f"{ZERO} = private constant [64 x i8] zeroinitializer, align 64"] = None
         safe = emitter.let(f"select i1 {mask}, ptr {address}, ptr {ZERO}")
         return emitter.let(f"load {kind}, ptr {safe}, align {align}")
-    return emitter.let(
-        emitter.call(
-            kind,
-            f"llvm.masked.load.{suffix(element, lanes)}.p0",
-            ("ptr", address),
-            ("i32", str(align)),
-            (vector("i1", lanes), mask),
-            (kind, "zeroinitializer"),
-        )
-    )
+    name = f"llvm.masked.load.{suffix(element, lanes)}.p0"
+    on, zero = (vector("i1", lanes), mask), (kind, "zeroinitializer")
+    return emitter.let(emitter.call(kind, name, ("ptr", address), ("i32", str(align)), on, zero))
 
 
 def _pick(emitter: Emitter, element: str, lanes: int, values: str, lane: int) -> str:
@@ -100,26 +80,28 @@ def _pick(emitter: Emitter, element: str, lanes: int, values: str, lane: int) ->
     return emitter.let(f"extractelement {vector(element, lanes)} {values}, i32 {lane}")
 
 
+def _pointers(
+    emitter: Emitter, element: str, lanes: int, pointer: str, offset: str
+) -> tuple[str, str]:
+    """Type and operand of the addresses of a gather or scatter."""
+    indices = f"{vector('i64', lanes)} {offset}"
+    many = emitter.let(f"getelementptr inbounds {element}, ptr {pointer}, {indices}")
+    return vector("ptr", lanes), many
+
+
+def _has_gather(emitter: Emitter, element: str) -> bool:
+    return BITS[element] >= 32 and "avx512f" in emitter.flags
+
+
 def _gather(emitter: Emitter, statement: Load, pointer: str, offset: str, mask: str | None) -> str:
     element, lanes = MEMORY[statement.dtype.name], statement.result.lanes
-    kind, align = vector(element, lanes), max(1, statement.align)
-    if BITS[element] >= 32 and "avx512f" in emitter.flags:
-        pointers = vector("ptr", lanes)
-        many = emitter.let(
-            f"getelementptr inbounds {element}, ptr {pointer}, {vector('i64', lanes)} {offset}"
-        )
-        flags = mask or splat_text("true", "i1", lanes)
+    kind, align = vector(element, lanes), statement.align
+    if _has_gather(emitter, element):
+        many = _pointers(emitter, element, lanes, pointer, offset)
+        on = (vector("i1", lanes), mask or splat_text("true", "i1", lanes))
         name = f"llvm.masked.gather.{suffix(element, lanes)}.v{lanes}p0"
-        return emitter.let(
-            emitter.call(
-                kind,
-                name,
-                (pointers, many),
-                ("i32", str(align)),
-                (vector("i1", lanes), flags),
-                (kind, "zeroinitializer"),
-            )
-        )
+        zero = (kind, "zeroinitializer")
+        return emitter.let(emitter.call(kind, name, many, ("i32", str(align)), on, zero))
     out = "poison"
     for lane in range(lanes):
         one = _pick(emitter, "i64", lanes, offset, lane)
@@ -245,18 +227,9 @@ def _store_bytes(
         emitter.place(after)
     else:
         name = f"llvm.masked.store.{suffix(element, lanes)}.p0"
-        if BITS[element] < 32:
-            mask = _opaque(emitter, lanes, mask)
-        emitter.put(
-            emitter.call(
-                "void",
-                name,
-                (kind, value),
-                ("ptr", address),
-                ("i32", str(align)),
-                (vector("i1", lanes), mask),
-            )
-        )
+        mask = _opaque(emitter, lanes, mask) if BITS[element] < 32 else mask
+        on, where = (vector("i1", lanes), mask), (("ptr", address), ("i32", str(align)))
+        emitter.put(emitter.call("void", name, (kind, value), *where, on))
 
 
 def _opaque(emitter: Emitter, lanes: int, mask: str) -> str:
@@ -272,23 +245,13 @@ def _scatter(
 ) -> None:
     """In lane order: the last of equal offsets stays, as llvm.masked.scatter too defines."""
     element, lanes = MEMORY[statement.dtype.name], statement.value.lanes
-    kind, flags = vector(element, lanes), vector("i1", lanes)
-    if BITS[element] >= 32 and "avx512f" in emitter.flags:
-        many = emitter.let(
-            f"getelementptr inbounds {element}, ptr {pointer}, {vector('i64', lanes)} {offset}"
-        )
+    kind = vector(element, lanes)
+    if _has_gather(emitter, element):
+        many = _pointers(emitter, element, lanes, pointer, offset)
+        on = (vector("i1", lanes), mask or splat_text("true", "i1", lanes))
         name = f"llvm.masked.scatter.{suffix(element, lanes)}.v{lanes}p0"
-        on = mask or splat_text("true", "i1", lanes)
-        emitter.put(
-            emitter.call(
-                "void",
-                name,
-                (kind, value),
-                (vector("ptr", lanes), many),
-                ("i32", str(statement.align)),
-                (flags, on),
-            )
-        )
+        align = ("i32", str(statement.align))
+        emitter.put(emitter.call("void", name, (kind, value), many, align, on))
         return
     for lane in range(lanes):
         on = None if mask is None else _pick(emitter, "i1", lanes, mask, lane)
