@@ -42,7 +42,7 @@ class Parameter(Tensor):
 
     __slots__ = ()
 
-    def __init__(self, data: Any):
+    def __init__(self, data: Any) -> None:
         whole = array_as_tensor(data)
         super().__init__(whole.source, whole.index_map)
 

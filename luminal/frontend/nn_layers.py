@@ -58,7 +58,9 @@ class Linear(Module):
 class Bilinear(Module):
     """a weight b + bias."""
 
-    def __init__(self, in1_features: int, in2_features: int, out_features: int, bias: bool = True):
+    def __init__(
+        self, in1_features: int, in2_features: int, out_features: int, bias: bool = True
+    ) -> None:
         super().__init__()
         bound = 1 / sqrt(in1_features)
         self.weight = uniform(bound, out_features, in1_features, in2_features)

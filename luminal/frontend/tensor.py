@@ -70,7 +70,7 @@ class Tensor:
         __eq__ = __ne__ = __getitem__ = _binary  # type: ignore[assignment]
         __invert__ = __neg__ = __abs__ = _unary
 
-    def __init__(self, source: Value, view: View | None = None):
+    def __init__(self, source: Value, view: View | None = None) -> None:
         self.source = source
         self.index_map = identity(source.shape) if view is None else view
 
