@@ -241,7 +241,9 @@ def test_rounding_between_halves(numerics: str) -> None:
 
 
 def test_empty_tensors_need_no_kernel() -> None:
-    graph = graph_of(lambda x: (F.exp2(x), F.sum(x, 1), F.amax(F.pad(x, (1, 0)), 1)), ((3, 0), "f32"))
+    graph = graph_of(
+        lambda x: (F.exp2(x), F.sum(x, 1), F.amax(F.pad(x, (1, 0)), 1)), ((3, 0), "f32")
+    )
     plan = check_graph(graph, {"x0": np.zeros((3, 0), np.float32)})[0]
     assert len(plan.kernels) == 2
 

@@ -153,9 +153,7 @@ def test_every_choice_has_one_value(name: str) -> None:
     with np.errstate(all="ignore"):
         for a, b in _values(CASES[name]):
             axes = tuple(v for v in (I, J, K) if v in a.free | b.free)
-            left, right = (
-                eval_term(rename_apart(t, axes), axes, BUFFERS, DIMS) for t in (a, b)
-            )
+            left, right = (eval_term(rename_apart(t, axes), axes, BUFFERS, DIMS) for t in (a, b))
             np.testing.assert_allclose(left, right, rtol=1e-9, atol=1e-9)
 
 

@@ -203,10 +203,22 @@ class EGraph:
             choices = [
                 Choice(op, tuple(number[self.find(a)] for a in args), dtype,
                        payload[1] if op == "const" else payload)  # type: ignore[index]
-                for op, args, dtype, payload in self._nodes[c]
+                for op, args, dtype, payload in self._bounded(c)
             ]  # fmt: skip
             values.append(Value(self._dtype[c], self._free[c], tuple(choices)))
         return tuple(values), number
+
+    def _bounded(self, c: int) -> list[ENode]:
+        """The nodes of a class without those that name an axis on which the value does not
+        depend (a load of a repeated value): users may stand outside of that axis."""
+        free = self._free[c]
+        kept = [n for n in self._nodes[c] if self._leaf_axes(n) | self._free_of(n) <= free]
+        return kept or list(self._nodes[c])
+
+    def _leaf_axes(self, node: ENode) -> frozenset[Var]:
+        op, _, _, payload = node
+        exprs = payload[1] if op == "load" else (payload,) if op in ("index", "cond") else ()  # type: ignore[index]
+        return frozenset(v for e in exprs for v in e.variables())
 
     def _reach(self, roots: list[int]) -> Iterator[int]:
         """Classes below `roots`, arguments of their first node before them where possible."""

@@ -80,7 +80,9 @@ def _cut_numbers(part: Part) -> list[int]:
 def _call(use: Use, part: Part, names: list[str]) -> Call:
     cuts = [use.numbers[i] for i in _cut_numbers(part)]
     sources = [use.numbers[i] for i, n in enumerate(part.nodes) if n.op == "Input"]
-    return Call(use.part, tuple(names[n] for n in cuts), tuple(names[n] for n in sources), tuple(cuts))
+    return Call(
+        use.part, tuple(names[n] for n in cuts), tuple(names[n] for n in sources), tuple(cuts)
+    )
 
 
 def _region(part: Part, widen: bool) -> Region:

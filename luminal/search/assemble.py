@@ -81,7 +81,9 @@ def _instantiate(space: Space, picked: list[Picked]) -> tuple[list[_Step], dict[
             index = tuple(rename_in_expr(e, names) for e in cut.index)
             store = Store(names[cut.name], index, rename_buffers(term, names))
             kernel = Kernel("", cut.axes, (store,), None, cut.ordered)
-            placed.append((call.order[i], _Step(kernel, names.get(cut.dest, ""), us, kernel.reads())))
+            placed.append(
+                (call.order[i], _Step(kernel, names.get(cut.dest, ""), us, kernel.reads()))
+            )
             shapes[names[cut.name]] = Source(names[cut.name], cut.shape, cut.dtype)
     placed.sort(key=lambda p: p[0])
     return [s for _, s in placed], shapes

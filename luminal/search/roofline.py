@@ -32,7 +32,7 @@ _TYPICAL = 512
 _OVERLAP = 0.3
 """The part of the smaller of compute and memory time that the larger does not hide."""
 _LARGEST_TERM = 400
-_OPERATION, _STATISTIC, _SECOND_LOOP = 0.005, 0.02, 0.2
+_OPERATION, _STATISTIC, _SECOND_LOOP = 0.01, 0.02, 0.2
 """The part of a kernel's time that one more thing costs: a flop in a contraction's loop, a
 reduction that it waits for, a contraction over other axes."""
 NEVER = 1e15
@@ -131,7 +131,11 @@ class _Walk:
         axes = t.free & (self.free | place.bound)
         if WEIGHTS[t.op]:
             self.flops += WEIGHTS[t.op] * self.machine.points(axes) * self._again(axes, place)
-            if place.shared and not place.online and t.op not in ("cast", "cond", "index", "select"):
+            if (
+                place.shared
+                and not place.online
+                and t.op not in ("cast", "cond", "index", "select")
+            ):
                 self.clutter += _OPERATION * WEIGHTS[t.op]
         if t.op == "load":
             for inner in postorder(t):

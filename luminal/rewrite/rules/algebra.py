@@ -138,7 +138,11 @@ def scaled(graph: EGraph, c: int, factor: float, depth: int = 0) -> int:
             product = limit if product > 0 else -limit
         return graph.number(product, graph.dtype(c))
     node = _first(graph, c, "select")
-    if node is not None and depth < _DEPTH and any(graph.constant(a) is not None for a in node[1][1:]):
+    if (
+        node is not None
+        and depth < _DEPTH
+        and any(graph.constant(a) is not None for a in node[1][1:])
+    ):
         a, b = (scaled(graph, x, factor, depth + 1) for x in node[1][1:])
         return graph.make("select", (node[1][0], a, b), node[2])
     node = _first(graph, c, "add")

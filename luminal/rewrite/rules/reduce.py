@@ -287,7 +287,9 @@ def _powers(graph: EGraph, x: int, axes: tuple[Var, ...]) -> list[int]:
     for c in graph.classes():
         for op, args, _, payload in graph.nodes(c):
             if op == "rsum" and payload == axes and args[0] not in found:
-                if any(scaled(graph, x, f) == graph.find(args[0]) for f in _factors(graph, args[0], x)):
+                if any(
+                    scaled(graph, x, f) == graph.find(args[0]) for f in _factors(graph, args[0], x)
+                ):
                     found.append(args[0])
     return found
 
