@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from luminal.codegen.schedule_rules import IllegalSchedule
-from luminal.ir.dtype import f32
+from luminal.ir.dtype import f32, i8, i32, u4, u8
 from luminal.ir.expr import const, dim, to_expr
 from luminal.ir.plan import Kernel, Online, Schedule, Stage
-from luminal.ir.term import Term, binary, cond, constant, reduction, select, unary
+from luminal.ir.term import Term, binary, cast, cond, constant, reduction, select, unary
 from tests.codegen_case import Case, parse
 
 SIZES = [(12, 32, 16), (13, 37, 19), (1, 8, 4)]
@@ -171,3 +171,39 @@ def test_illegal_schedules_are_refused():
         with pytest.raises(IllegalSchedule):
             c.lowered(replace(kernel, schedule=parse(text)))
     np.testing.assert_(True)
+
+
+@pytest.mark.parametrize("rows,columns", [(16, 32), (21, 37), (40, 8)])
+def test_transposing_loads(rows, columns):
+    c = Case()
+    c.buffer("x", (columns, rows))
+    c.buffer("z", (rows, columns))
+    i, j = c.axis("i", rows), c.axis("j", columns)
+    kernel = c.kernel((i, j), "z", (i, j), unary("exp2", c.load("x", j, i)))
+    for text in ("j:8 i:8 / i:1u j:1v", "j:16 i:16 / i:1u j:8u j:1v", "j:4 i:9 / i:1u j:1v"):
+        c.check(replace(kernel, schedule=parse(text)))
+        c.check(replace(kernel, schedule=parse(text)), native=True)
+
+
+@pytest.mark.parametrize("rows,columns", [(16, 32), (21, 38)])
+@pytest.mark.parametrize("kind", [i8, u8, u4], ids=lambda d: d.name)
+def test_dot_products_of_bytes(kind, rows, columns):
+    c = Case()
+    bits = c.rng.integers(0, 255, (rows, columns))
+    if kind == u4:
+        rows, columns = 16, 32
+        bits = c.rng.integers(0, 255, (rows, columns // 2))
+    layout = ((0, 16), (1, 4), (0, 1), (1, 1)) if kind != u4 else ()
+    c.buffer("w", (rows, columns), kind, bits.astype(kind.np), layout)
+    c.buffer("x", (3, columns), i8)
+    c.buffer("z", (3, rows), i32)
+    m, n, k = c.axis("m", 3), c.axis("n", rows), c.axis("k", columns)
+    body = binary("mul", cast(c.load("w", n, k), i32), cast(c.load("x", m, k), i32))
+    kernel = c.kernel((m, n), "z", (m, n), reduction("sum", (k,), body))
+    text = "n:16 m:2 k:8 / m:1u k:4u k:1d n:8u n:1v"
+    if kind == u4:
+        with pytest.raises(IllegalSchedule, match="layout"):
+            c.check(replace(kernel, schedule=parse(text)))
+        return
+    c.check(replace(kernel, schedule=parse(text)))
+    c.check(replace(kernel, schedule=parse(text)), native=True)

@@ -12,8 +12,10 @@ from luminal.codegen.arith import Arithmetic
 from luminal.codegen.integers import Integers
 from luminal.codegen.loopir import Literal, Operand
 from luminal.codegen.memory import Address, Memory, Place, address_of
+from luminal.codegen.schedule_rules import IllegalSchedule
 from luminal.codegen.terms import data_atoms, in_range
 from luminal.codegen.tile import Replica, Tile
+from luminal.codegen.transpose import dot_operand, row_register, transposed
 from luminal.errors import InternalError
 from luminal.ir.dtype import accumulator, boolean, i32, i64
 from luminal.ir.expr import Expr, Var, const, is_nonnegative
@@ -225,7 +227,44 @@ class Evaluator:
             if lanes is not None:
                 needed = lanes if needed is None else self.arith.both(needed, lanes)
             data_mask = self._all_masks(tile, u, mask)
+            if address.stride is None and needed is None:
+                found = self._transposed(t, place, tile, u)
+                if found is not None:
+                    return found
         return self.memory.load(place, address, tile.lanes, needed, data_mask)
+
+    def _transposed(self, t: Term, place: Place, tile: Tile, u: Replica) -> Operand | None:
+        """A strided load as one of the columns of a square of row loads, if there is one."""
+        base, _, steps = tile.affine[t]
+        stride = base.coefficient(tile.lane) if tile.lane is not None else None
+        if steps is None or stride is None or tile.lanes < 4 or place.dtype.bits < 8:
+            return None
+        p = row_register(tile, steps, u)
+        if p is None:
+            return None
+        first = u[p] // tile.lanes * tile.lanes
+        group = (*u[:p], first, *u[p + 1 :])
+        key = ("square", t, place.version, tuple(c * v for c, v in zip(steps, group)))
+        columns = tile.squares.get(key)
+        if columns is None or not all(self.emit.alive(c) for c in columns):
+            extra = sum(c * v for c, v in zip(steps, group))
+            columns = transposed(self.memory, place, base, extra, tile)
+            tile.squares[key] = columns
+        return columns[u[p] - first]
+
+    def dot_operand(self, t: Term, tile: Tile, u: Replica) -> Operand:
+        """A cast load as bytes, four for every lane (see `Reductions`)."""
+        source = t.args[0] if t.op == "cast" else t
+        if source.op != "load" or source.dtype.bits > 8 or source.dtype.is_float:
+            raise IllegalSchedule("[schedule] a dot product needs loads of 8-bit integers.")
+        place = self.places[source.buffer]
+        self.address(source, place, source.indices, tile, u)
+        base, _, steps = tile.affine[source]
+        if steps is None or any(s != 1 for s, r in zip(steps, tile.registers) if r.role == "dot"):
+            raise IllegalSchedule("[schedule] a dot operand needs groups of 4 in its layout.")
+        extra = sum(c * v for c, v in zip(steps, u))
+        mask = None if place.local else self.lane_mask(tile, u)
+        return dot_operand(self.memory, place, base, extra, tile, mask)
 
     def address(
         self, key: object, place: Place, index: tuple[Expr, ...], tile: Tile, u: Replica

@@ -18,7 +18,7 @@ from luminal.codegen.schedule_rules import IllegalSchedule
 from luminal.codegen.segments import restricted
 from luminal.codegen.terms import Facts, fold, outer_reductions
 from luminal.codegen.tile import Extent, Replica, Tile, extend, extent_of
-from luminal.ir.dtype import accumulator, boolean
+from luminal.ir.dtype import accumulator, boolean, i32, u8
 from luminal.ir.expr import Expr, Var, to_expr
 from luminal.ir.plan import Loop, Reg
 from luminal.ir.term import Term, postorder, rebuild
@@ -138,6 +138,8 @@ class Reductions:
         """The accumulator after one more value."""
         if r.op == "sum" and body.op == "const" and not body.value:
             return acc
+        if any(g.role == "dot" and g.axis in r.axes for g in tile.registers):
+            return self._dot(r, body, acc, tile, u)
         wide = accumulator(r.dtype) == r.dtype and r.dtype.is_float
         if r.op == "sum" and body.op == "mul" and wide:
             a, b = (self.eval.value(x, tile, u) for x in body.args)
@@ -146,6 +148,17 @@ class Reductions:
         if isinstance(acc, Literal) and r.op == "sum" and acc.value == 0 and r.dtype != boolean:
             return self.arith.splat(value, acc.lanes)
         return self.combine(r, acc, value)
+
+    def _dot(self, r: Term, body: Term, acc: Operand, tile: Tile, u: Replica) -> Operand:
+        """Four more products for every lane, of bytes."""
+        if r.op != "sum" or body.op != "mul" or r.dtype != i32:
+            raise IllegalSchedule("[schedule] a dot product is a sum of i32 products of bytes.")
+        a, b = (self.eval.dot_operand(x, tile, u) for x in body.args)
+        if b.dtype == u8:
+            a, b = b, a
+        if b.dtype == u8 or acc.lanes != tile.lanes:
+            raise IllegalSchedule("[schedule] a dot product needs lanes and a signed operand.")
+        return self.eval.emit.let("dot4", (a, b, acc), i32, acc.lanes)
 
 
 def identity(r: Term, lanes: int) -> Literal:

@@ -91,6 +91,7 @@ class Tile:
     memo: dict[MemoKey, Operand] = field(default_factory=dict)
     affine: dict[object, tuple[Expr, Address, Replica | None]] = field(default_factory=dict)
     masks: dict[int, Operand | None] = field(default_factory=dict)
+    squares: dict[object, list[Operand]] = field(default_factory=dict)
     _positions: dict[Term, tuple[int, ...]] = field(default_factory=dict)
 
     def positions(self, free: Term) -> tuple[int, ...]:
@@ -162,9 +163,12 @@ def extend(
         span = rest.get(axis, tile.left[axis].most)
         if span is None:
             raise IllegalSchedule(f"[schedule] axis {axis} has no static tile for its registers.")
-        count = -(-span // reg.tile)
+        count, role = -(-span // reg.tile), reg.role
+        if role == "dot":
+            whole = span == 4 and reg.tile == 1 and (tile.left[axis].value or 1) % 4 == 0
+            count, role = (1, role) if whole else (count, "unroll")
         var = Var(f"{prefix}u{len(registers)}", 0, max(0, count - 1))
-        registers.append(Register(var, axis, count, reg.tile, reg.role))
+        registers.append(Register(var, axis, count, reg.tile, role))
         shift[axis] = shift.get(axis, const(0)) + to_expr(var) * reg.tile
         rest[axis] = min(span, reg.tile)
     for axis, offset in shift.items():
