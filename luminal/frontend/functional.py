@@ -2,6 +2,9 @@
 
 In: the `functional_*` modules. Out: every public function of theirs under one name, and `Tensor`
 with its operators and methods. Nothing is defined here but tables.
+
+>>> tensor([[1.0, 2.0, 3.0]]).softmax(-1).transpose(0, 1).shape
+(3, 1)
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from luminal.frontend import (
     functional_linear,
     functional_loss,
     functional_math,
+    functional_more,
     functional_norm,
     functional_power,
     functional_reduce,
@@ -42,6 +46,7 @@ from luminal.frontend.functional_key import *  # noqa: F403
 from luminal.frontend.functional_linear import *  # noqa: F403
 from luminal.frontend.functional_loss import *  # noqa: F403
 from luminal.frontend.functional_math import *  # noqa: F403
+from luminal.frontend.functional_more import *  # noqa: F403
 from luminal.frontend.functional_norm import *  # noqa: F403
 from luminal.frontend.functional_power import *  # noqa: F403
 from luminal.frontend.functional_reduce import *  # noqa: F403
@@ -71,6 +76,7 @@ _MODULES = (
     functional_linear,
     functional_loss,
     functional_math,
+    functional_more,
     functional_norm,
     functional_power,
     functional_reduce,
@@ -87,8 +93,8 @@ _OPERATORS = {
 _COMPARISONS = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "eq": "eq", "ne": "ne"}
 _UNARY = {"neg": "neg", "invert": "bitwise_not", "abs": "abs", "getitem": "getitem"}
 _NO_METHODS = {
-    "arange", "broadcast_tensors", "cat", "concat", "concatenate", "einsum", "embedding", "empty",
-    "eye", "full", "hstack", "linspace", "meshgrid", "ones", "set_realizer", "stack", "vstack",
+    "arange", "block_diag", "broadcast_tensors", "cat", "concat", "concatenate", "einsum", "embedding",
+    "empty", "eye", "full", "hstack", "linspace", "meshgrid", "ones", "set_realizer", "stack", "vstack",
     "where", "zeros",
 }  # fmt: skip
 _NAMES = sorted({name for module in _MODULES for name in module.__all__})
