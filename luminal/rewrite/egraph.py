@@ -12,7 +12,7 @@ from math import isfinite
 from luminal.ir.dtype import DType
 from luminal.ir.expr import Var
 from luminal.ir.space import Choice, Value
-from luminal.ir.term import REDUCTIONS, Scalar, Term, _data_terms
+from luminal.ir.term import REDUCTIONS, Scalar, Term
 
 __all__ = ["EGraph", "ENode"]
 
@@ -212,13 +212,8 @@ class EGraph:
         """The nodes of a class without those that name an axis on which the value does not
         depend (a load of a repeated value): users may stand outside of that axis."""
         free = self._free[c]
-        kept = [n for n in self._nodes[c] if self._leaf_axes(n) | self._free_of(n) <= free]
+        kept = [n for n in self._nodes[c] if n[0] != "load" or _axes(n) <= free]
         return kept or list(self._nodes[c])
-
-    def _leaf_axes(self, node: ENode) -> frozenset[Var]:
-        op, _, _, payload = node
-        exprs = payload[1] if op == "load" else (payload,) if op in ("index", "cond") else ()  # type: ignore[index]
-        return frozenset(v for e in exprs for v in e.variables())
 
     def _reach(self, roots: list[int]) -> Iterator[int]:
         """Classes below `roots`, arguments of their first node before them where possible."""
@@ -236,6 +231,6 @@ class EGraph:
                     stack += [(b, False) for b in reversed(below) if b not in seen]
 
 
-def data_terms(term: Term) -> list[Term]:
-    """Terms inside the index data of a load."""
-    return [t for e in term.indices for t in _data_terms(e)] if term.op == "load" else []
+def _axes(load: ENode) -> frozenset[Var]:
+    _, exprs = load[3]  # type: ignore[misc]
+    return frozenset(v for e in exprs for v in e.variables())
