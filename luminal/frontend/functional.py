@@ -93,9 +93,9 @@ _OPERATORS = {
 _COMPARISONS = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "eq": "eq", "ne": "ne"}
 _UNARY = {"neg": "neg", "invert": "bitwise_not", "abs": "abs", "getitem": "getitem"}
 _NO_METHODS = {
-    "arange", "block_diag", "broadcast_tensors", "cat", "concat", "concatenate", "einsum", "embedding",
-    "empty", "eye", "full", "hstack", "linspace", "meshgrid", "ones", "set_realizer", "stack", "vstack",
-    "where", "zeros",
+    "arange", "block_diag", "broadcast_tensors", "cat", "concat", "concatenate", "einsum",
+    "embedding", "empty", "eye", "full", "hstack", "linspace", "meshgrid", "ones", "set_realizer",
+    "stack", "vstack", "where", "zeros",
 }  # fmt: skip
 _NAMES = sorted({name for module in _MODULES for name in module.__all__})
 __all__ = ["Tensor", "tensor", "tensor_from_bits", "update", *_NAMES]
