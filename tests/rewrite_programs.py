@@ -108,8 +108,8 @@ class RandomGraph:
         return int(self.rng.integers(len(x.view.shape)))
 
     def _step(self) -> None:
-        kinds = [self._unary, self._binary, self._binary, self._reduce, self._view, self._view,
-                 self._where, self._gather, self._scatter, self._broadcast, self._product]  # fmt: skip
+        kinds = [self._unary, self._binary, self._binary, self._reduce, self._view, self._view]
+        kinds += [self._where, self._gather, self._scatter, self._broadcast, self._product]
         made = kinds[int(self.rng.integers(len(kinds)))]()
         if made is not None:
             self.floats.append(made)

@@ -14,7 +14,16 @@ from luminal.ir.expr import axis_var, dim, to_expr
 from luminal.ir.interp import eval_term
 from luminal.ir.space import Value
 from luminal.ir.term import (
-    Term, binary, cast, cond, constant, index, load, reduction, select, unary,
+    Term,
+    binary,
+    cast,
+    cond,
+    constant,
+    index,
+    load,
+    reduction,
+    select,
+    unary,
 )  # fmt: skip
 from luminal.rewrite.egraph import EGraph
 from luminal.rewrite.rules.index import divisors

@@ -179,9 +179,11 @@ class _Chooser:
 
     def _settle(self, n: int, facts: _Facts) -> None:
         """Stored, soft or shared, for a node that several places read."""
-        if facts.heavy and not (self._reaches_maximum(n) or self._is_summed_power(n)):
-            self._store(n)
-        elif not (facts.heavy or facts.over or facts.reduces) and self._is_table(n, facts):
+        if facts.heavy:
+            stays = self._reaches_maximum(n) or self._is_summed_power(n)
+        else:
+            stays = facts.over or facts.reduces or not self._is_table(n, facts)
+        if not stays:
             self._store(n)
         elif facts.heavy or facts.reduces or facts.flops > self._allowance(n):
             self.cuts.soft.add(n)
@@ -313,8 +315,12 @@ class _Chooser:
             ]  # fmt: skip
             if not open_inputs:
                 return
-            self._store(max(open_inputs, key=lambda m: (self.facts[m].multiple, self.facts[m].cone.bit_count(), m)))  # fmt: skip
+            self._store(max(open_inputs, key=self._weight))
             facts = self._merge(n, node)
+
+    def _weight(self, n: int) -> tuple[int, int, int]:
+        facts = self.facts[n]
+        return facts.multiple, facts.cone.bit_count(), n
 
     def _reaches_maximum(self, n: int) -> bool:
         """A maximum along an axis reads this node, directly or elementwise."""

@@ -10,7 +10,8 @@ import numpy as np
 
 from luminal.ir.dtype import DType
 from luminal.ir.expr import Expr, Var, const, is_nonnegative, to_expr
-from luminal.ir.numeric import apply, cast as cast_value
+from luminal.ir.numeric import apply
+from luminal.ir.numeric import cast as cast_value
 from luminal.ir.term import Scalar, Term, binary, cond, constant, postorder, select, substitute
 
 __all__ = ["fold", "padded_sum", "selects_on"]

@@ -15,7 +15,18 @@ from luminal.ir.expr import Expr, Var, axis_var, const, to_expr
 from luminal.ir.graph import ConstantData, Edge, Node
 from luminal.ir.numeric import full, lowest
 from luminal.ir.term import (
-    Term, binary, cast, cond, constant, data, index, load, reduction, select, substitute, unary,
+    Term,
+    binary,
+    cast,
+    cond,
+    constant,
+    data,
+    index,
+    load,
+    reduction,
+    select,
+    substitute,
+    unary,
 )  # fmt: skip
 from luminal.ir.view import axes_of
 from luminal.rewrite.fold import fold, padded_sum, selects_on

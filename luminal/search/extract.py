@@ -14,8 +14,21 @@ from luminal.ir.plan import Plan
 from luminal.ir.space import Choice, Region, Space
 from luminal.ir.target import Target
 from luminal.ir.term import (
-    BINARY, REDUCTIONS, UNARY, Term, binary, cast, cond, constant, index, load, logical_not,
-    postorder, reduction, select, unary,
+    BINARY,
+    REDUCTIONS,
+    UNARY,
+    Term,
+    binary,
+    cast,
+    cond,
+    constant,
+    index,
+    load,
+    logical_not,
+    postorder,
+    reduction,
+    select,
+    unary,
 )  # fmt: skip
 from luminal.search.assemble import Picked, assemble
 from luminal.search.naming import rename_apart

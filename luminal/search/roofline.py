@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from luminal.ir.expr import Expr, Var
-from luminal.ir.term import REDUCTIONS, Term, postorder
 from luminal.ir.target import Target
+from luminal.ir.term import REDUCTIONS, Term, postorder
 
 __all__ = ["Machine", "NEVER", "POWER", "SMALL_LOOP", "WEIGHTS", "kernel_us", "value_of"]
 

@@ -1,4 +1,4 @@
-"""Views of a class as a product or a sum: what associativity would do, on demand and in linear time.
+"""Views of a class as a product or a sum: what associativity would do, on demand, in linear time.
 
 In: an e-graph class and the axes of a reduction. Out: parts that do and do not depend on those
 axes, coefficients of a sum. Adds nodes for the parts, never unions. An axis set `own` stands for

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from luminal.ir.expr import Div, Expr, Mod, Var
-from luminal.ir.term import Data, Term, postorder
+from luminal.ir.expr import Div, Expr, MaxOf, MinOf, Mod, Var
+from luminal.ir.term import Term, postorder
 
 __all__ = ["Split", "divisors"]
 
@@ -51,7 +51,6 @@ def _by(e: Expr, axis: Var) -> set[int]:
             slope = atom.a.coefficient(axis)
             if slope is not None and slope.value == 1:
                 found.add(atom.b.value)
-            found |= _by(atom.a, axis)
-        elif not isinstance(atom, Var | Data) and hasattr(atom, "a"):
+        if isinstance(atom, Div | Mod | MinOf | MaxOf):
             found |= _by(atom.a, axis) | _by(atom.b, axis)
     return found

@@ -13,7 +13,14 @@ from luminal.ir.dtype import boolean, f32, f64
 from luminal.ir.expr import Expr, Var, prod, to_expr
 from luminal.rewrite.egraph import EGraph, ENode
 from luminal.rewrite.rules.algebra import (
-    Linear, combination, exponent, linear, regimes, scaled, split_product, split_sum,
+    Linear,
+    combination,
+    exponent,
+    linear,
+    regimes,
+    scaled,
+    split_product,
+    split_sum,
 )  # fmt: skip
 
 __all__ = ["RULES", "Rule"]
@@ -77,7 +84,7 @@ def maximum_of_invariant(graph: EGraph, c: int, node: ENode) -> Iterator[int]:
 def constant_leaves_maximum(graph: EGraph, c: int, node: ENode) -> Iterator[int]:
     """R3, R4: max_K (s·x + f) = s·max_K x + f, s a constant > 0, f free of K.
 
-    Reason: the maximum of the bare x is the one that other terms share. Exact up to the rounding
+    Reason: the maximum of the bare x is the one that others share. Exact up to the rounding
     of s·x + f. Condition: K is not empty, floats.
     """
     axes, own = _axes(node)
