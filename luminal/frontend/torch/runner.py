@@ -31,7 +31,8 @@ def compile_part(
     if options.executor == "oracle":
         part.run = _oracle(part)
         return
-    weights = Weights({part.names[n]: t for n, t in statics.items() if n in part.names}, options)
+    bound = {part.names[n]: t for n, t in statics.items() if n in part.names}
+    weights = Weights(bound, options.freeze)
     config = from_environment().override(**dict(options.config))
     compiled = compile_graph(part.graph, config, hints=hints, weights=weights.arrays())
     stats = compiled.stats
@@ -40,6 +41,8 @@ def compile_part(
     report.compile_s += stats.compile_s
     report.cache_hit = stats.cache == "hit"
     report.arena_bytes += stats.arena_bytes
+    buffers = [b for b in compiled.plan.buffers if b.kind == "constant" and b.data is not None]
+    weights.watch({b.data.name for b in buffers if b.layout})
     native = _native(part, compiled, weights)
     part.run = _verified(native, _oracle(part), part, report) if options.verify else native
 
@@ -52,15 +55,15 @@ def _native(part: Part, compiled: Compiled, weights: Weights) -> Runner:
     fresh = list(executor.fresh)
     copies = _copies(part, compiled)
     watched = [place[name] for name in weights.names]
-    check, rebind = weights.changed, compiled.rebind
+    stale, rebind = weights.stale, compiled.rebind
     pointers = compiled.run_pointers
     plain_dims = order == list(range(len(part.dims)))
 
     def run(
         inputs: tuple[torch.Tensor, ...], outputs: tuple[torch.Tensor, ...], dims: tuple[int, ...]
     ) -> None:
-        if watched and check([inputs[i] for i in watched]):
-            rebind(weights.arrays())
+        if watched and (arrays := stale(tuple([inputs[i] for i in watched]))):
+            rebind(arrays)
         pointers(
             [inputs[i].data_ptr() for i in takes],
             [outputs[i].data_ptr() for i in fresh],

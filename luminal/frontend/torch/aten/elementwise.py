@@ -157,8 +157,6 @@ def _register_compare() -> None:
 
         op(name)(logical)
     for name in ("maximum", "minimum", "fmax", "fmin", "atan2", "hypot", "copysign.Tensor",
-                 "bitwise_and.Tensor", "bitwise_or.Tensor", "bitwise_xor.Tensor",
-                 "bitwise_and.Scalar", "bitwise_or.Scalar", "bitwise_xor.Scalar",
                  "copysign.Scalar", "xlogy.Tensor", "logaddexp"):  # fmt: skip
         function = getattr(F, name.split(".")[0], None)
         if function is None:
@@ -173,6 +171,24 @@ def _register_compare() -> None:
 
 
 _register_compare()
+
+
+def _register_bitwise() -> None:
+    for name in ("bitwise_and", "bitwise_or", "bitwise_xor"):
+        function = getattr(F, name)
+
+        def bitwise(
+            call: Call, a: Operand, b: Operand, _f: Callable[..., Tensor] = function
+        ) -> Tensor:
+            masks = _f is F.bitwise_and and isinstance(b, int) and 0 <= b and (b + 1) & b == 0
+            if call.dtype.kind != "b" and not masks:
+                raise UnsupportedError("[torch] bits of integers.")
+            return _f(as_dtype(a, call.dtype), as_dtype(b, call.dtype))
+
+        op(f"{name}.Tensor", f"{name}.Scalar")(bitwise)
+
+
+_register_bitwise()
 
 
 @op("bitwise_not")
