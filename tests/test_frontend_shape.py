@@ -244,3 +244,8 @@ def test_values_of_constants():
     half = F.tensor([1.5, 2.25], "bf16")
     assert half.numpy().tolist() == [1.5, 2.25] and (half * 2).numpy().tolist() == [3.0, 4.5]
     assert x.realize().source.op == "Constant"
+    assert (np.ones((2, 2), np.float32) + x).numpy().tolist() == [[2.0, 3.0], [4.0, 5.0]]
+    assert np.asarray(x[:, 1]).tolist() == [2.0, 4.0] and x[0].tolist() == [1.0, 2.0]
+    assert F.tensor(np.arange(6).reshape(2, 3).T).tolist() == [[0, 3], [1, 4], [2, 5]]
+    with pytest.raises(UnsupportedError, match=r"\[setitem\]"):
+        x[0] = 1.0

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from luminal.errors import ArgumentError
+from luminal.errors import ArgumentError, UnsupportedError
 from luminal.frontend import (
     evaluate,
     functional_activation,
@@ -58,6 +58,7 @@ from luminal.frontend.tensor import (
     Tensor,
     cast,
     dtype_of,
+    fail,
     tensor,
     tensor_from_bits,
     update,
@@ -123,6 +124,18 @@ def _truth(x: Tensor) -> bool:
     return bool(evaluate.item(x))
 
 
+def _array(x: Tensor, dtype: Any = None, copy: bool | None = None) -> Any:
+    """What `numpy.asarray` takes."""
+    array = evaluate.numpy(x)
+    return array if dtype is None else array.astype(dtype)
+
+
+def _assigned(x: Tensor, key: object, value: object) -> None:
+    """Not possible: tensors are values."""
+    text = "tensors cannot be changed in place. Got x[key] = v; try index_put or slice_scatter."
+    raise fail(UnsupportedError, "setitem", text)
+
+
 def _transposed(x: Tensor) -> Tensor:
     """x with its last two axes exchanged."""
     if x.ndim < 2:
@@ -150,6 +163,8 @@ def _install() -> None:
                         ("bfloat16", "bf16"), ("long", "i64"), ("int", "i32")):  # fmt: skip
         setattr(Tensor, name, lambda x, dtype=dtype: _to(x, dtype))
     Tensor.where = _where_method  # type: ignore[attr-defined]
+    Tensor.__array__ = _array  # type: ignore[attr-defined]
+    Tensor.__setitem__ = _assigned  # type: ignore[attr-defined]
     Tensor.__bool__ = _truth  # type: ignore[attr-defined]
     Tensor.T, Tensor.mT = property(_reversed), property(_transposed)  # type: ignore[attr-defined]
     Tensor.size = lambda x, dim=None: x.shape if dim is None else x.shape[dim]  # type: ignore[attr-defined]

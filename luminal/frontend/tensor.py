@@ -56,7 +56,7 @@ class Tensor:
     """
 
     __slots__ = ("index_map", "source")
-    __array_priority__ = 1000
+    __array_ufunc__ = None  # so that NumPy leaves mixed arithmetic to this class
 
     if TYPE_CHECKING:  # the functional modules install methods and operators by table
 
@@ -214,12 +214,13 @@ def tensor(data: Any, dtype: DType | str | None = None, name: str = "") -> Tenso
 
 
 def tensor_from_bits(array: np.ndarray, dtype: DType, name: str = "") -> Tensor:
-    """A constant whose memory is `array` (of `dtype.numpy`), not copied.
+    """A constant whose memory is `array` (of `dtype.numpy`), not copied if contiguous.
 
     4-bit dtypes are packed two to a byte along the last dimension, low nibble first.
     """
     if array.dtype != dtype.np:
         raise fail(DTypeError, "tensor", f"Got {array.dtype}; expected {dtype.numpy} for {dtype}.")
+    array = array if array.flags.c_contiguous else np.ascontiguousarray(array)
     shape = list(array.shape)
     if dtype.bits < 8:
         shape[-1] *= 2
