@@ -58,7 +58,7 @@ def by_cost(prefer: Schedule | None = None, wrong: Schedule | None = None, log: 
 
 def matmul_options() -> list[Schedule]:
     task = prepare(plan_of(ZOO["matmul"]), AVX512, {}, {}).tasks[0]
-    return [c.schedule for c in shortlist(task.candidates, 8)]
+    return [c.schedule for c in shortlist(task.candidates(AVX512), 8)]
 
 
 def test_off_never_measures() -> None:

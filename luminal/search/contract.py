@@ -46,6 +46,11 @@ class Choice:
     extra: float = 0.0
 
     @property
+    def cost(self) -> float:
+        """Relative time by the model."""
+        return self.shape.penalty * (self.tile.cost + self.extra)
+
+    @property
     def by_rows(self) -> bool:
         """True if blocks of rows are the outer loops."""
         return bool(self.block and self.shape.reuse) or bool(self.copies)
@@ -56,17 +61,17 @@ class Choice:
         return self.tile.vectors * self.shape.lanes
 
 
-def contractions(facts: Facts, nest: Nest) -> list[Option]:
-    """Options for a nest with reductions, best guess first; empty if it has no vector axis."""
-    options: list[Option] = []
+def contractions(facts: Facts, nest: Nest, limit: int | None = None) -> list[Option]:
+    """The `limit` best options for a nest with reductions, best guess first."""
+    found: list[tuple[float, Facts, Choice]] = []
     for shape in shapes(facts, nest):
         fresh = facts.with_layouts(dict(shape.layouts)) if shape.layouts else facts
         for rank, tile in enumerate(_tiles(facts, shape)):
             for choice in _choices(facts, nest, shape, tile, rank):
                 if _fits(facts, choice):
-                    options.append(_build(fresh, nest, choice))
-    options.sort(key=lambda o: o.cost)
-    return options
+                    found.append((choice.cost, fresh, choice))
+    found.sort(key=lambda f: f[0])
+    return [_build(fresh, nest, choice) for _, fresh, choice in found[:limit]]
 
 
 def _tiles(facts: Facts, shape: Shape) -> list[Tile]:
@@ -240,8 +245,7 @@ def _build(facts: Facts, nest: Nest, choice: Choice) -> Option:
         if axis is vector and choice.panels:
             items += [_panel(facts, choice, t, items) for t in choice.panels]
     items += _reduction_loops(facts, nest, choice)
-    cost = shape.penalty * (choice.tile.cost + choice.extra)
-    return Option(tuple(items), _registers(facts, choice), cost, dict(shape.layouts))
+    return Option(tuple(items), _registers(facts, choice), choice.cost, dict(shape.layouts))
 
 
 def _registers(facts: Facts, choice: Choice) -> tuple[Reg, ...]:

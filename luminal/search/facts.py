@@ -65,12 +65,12 @@ class Facts:
     limits: dict[Var, int] = field(default_factory=dict)
     staged: frozenset[Term] = frozenset()
     _memo: dict[object, int | None] = field(default_factory=dict)
+    _flat: dict[object, Expr] = field(default_factory=dict)
 
     def with_layouts(self, layouts: Mapping[str, Layout]) -> Facts:
         """The same kernel with more layouts decided."""
         return replace(
-            self, layouts={**self.layouts, **layouts},
-            free_layout=self.free_layout - set(layouts), _memo={},
+            self, layouts={**self.layouts, **layouts}, free_layout=self.free_layout - set(layouts)
         )  # fmt: skip
 
     def within(self, limits: Mapping[Var, int]) -> Facts:
@@ -156,8 +156,11 @@ class Facts:
 
     def access(self, buffer: str, index: tuple[Expr, ...], term: Term | None = None) -> Access:
         """A load or store with its offset."""
-        b = self.buffers[buffer]
-        return Access(buffer, index, flatten(index, b.shape, self.layout(buffer)), term)
+        layout = self.layout(buffer)
+        key = (buffer, index, layout)
+        if key not in self._flat:
+            self._flat[key] = flatten(index, self.buffers[buffer].shape, layout)
+        return Access(buffer, index, self._flat[key], term)
 
     def loads(self, *terms: Term) -> tuple[Access, ...]:
         """The loads in terms, without those staged or inside index data."""

@@ -20,6 +20,7 @@ __all__ = ["attentions"]
 ROW_BLOCKS = (64, 96, 48, 32, 128)
 KEY_BLOCKS = (64, 128, 96, 256)
 FEW_ROWS = 8
+FEW_ROWS_KEYS = (256, 128, 64, 512)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +37,21 @@ class _Roles:
     masked: bool
 
 
-def attentions(facts: Facts, nest: Nest) -> list[Option]:
-    """Options for kernels with an rsum of values that have axes of their own."""
+def attentions(facts: Facts, nest: Nest, limit: int | None = None) -> list[Option]:
+    """The `limit` best options for kernels with an rsum of values that have axes of their own."""
     roles = _roles(facts, nest)
     if roles is None:
         return []
     row_extent = facts.extent(roles.rows[-1]) if roles.rows else 1
     options: list[Option] = []
     if row_extent > FEW_ROWS:
-        for cost, (block, keys) in enumerate((b, k) for b in ROW_BLOCKS for k in KEY_BLOCKS):
-            if block <= max(2 * roles.lanes, 2 * row_extent):
-                options.append(_many_rows(facts, nest, roles, block, keys, 1 + 0.01 * cost))
-    for cost, keys in enumerate((256, 128, 64, 512)):
-        options.append(_few_rows(facts, nest, roles, keys, (2 if options else 1) + 0.01 * cost))
+        sizes = [(b, k) for b in ROW_BLOCKS for k in KEY_BLOCKS
+                 if b <= max(2 * roles.lanes, 2 * row_extent)]  # fmt: skip
+        for cost, (block, keys) in enumerate(sizes[:limit]):
+            options.append(_many_rows(facts, nest, roles, block, keys, 1 + 0.01 * cost))
+    if limit is None or len(options) < limit:
+        for cost, keys in enumerate(FEW_ROWS_KEYS[:limit]):
+            options.append(_few_rows(facts, nest, roles, keys, 1 + bool(options) + 0.01 * cost))
     return options
 
 
@@ -136,16 +139,16 @@ def _row_stage(facts: Facts, roles: _Roles, vectors: int, around: Sequence[Item]
 
 
 def _row_operands(facts: Facts, roles: _Roles) -> list[Term]:
-    """The largest factors of x that know rows and an inner axis but not the summed one."""
+    """The largest factors of x without the summed axis and without reductions of their own."""
     found: list[Term] = []
     stack = [roles.logits]
     while stack:
         t = stack.pop()
-        if roles.summed in t.free or t.op in REDUCTIONS:
+        if roles.summed in t.free or (t.op not in REDUCTIONS and facts.tops(t)):
             stack.extend(reversed(t.args))
         elif t not in found and set(roles.rows) & t.free and set(roles.inner) & t.free:
             found.append(t)
-    return found
+    return [t for t in found if t.op not in REDUCTIONS]
 
 
 def _stride(facts: Facts, t: Term, axis: Var, roles: _Roles) -> int | None:

@@ -40,17 +40,21 @@ def default(
     hints: Mapping[str, int] | None = None, free_layout: frozenset[str] = frozenset(),
 ) -> Candidate:  # fmt: skip
     """The schedule that is used without measuring."""
-    return candidates(kernel, buffers, target, hints, free_layout)[0]
+    return candidates(kernel, buffers, target, hints, free_layout, 1)[0]
 
 
 def candidates(
     kernel: Kernel, buffers: Mapping[str, Buffer], target: Target,
     hints: Mapping[str, int] | None = None, free_layout: frozenset[str] = frozenset(),
+    limit: int | None = None,
 ) -> list[Candidate]:  # fmt: skip
-    """Distinct schedules in a fixed order, best guess first; the plain loop nest is the last."""
+    """Distinct schedules in a fixed order, best guess first; the plain loop nest is the last.
+
+    With `limit` only about so many of the best are made.
+    """
     facts = Facts(kernel, buffers, target, hints or {}, {}, free_layout)
     found: dict[Schedule, Candidate] = {}
-    for option in _options(facts):
+    for option in _options(facts, limit):
         schedule = option.schedule()
         if schedule not in found:
             layouts = {b: x for b, x in option.layouts.items() if x != buffers[b].layout}
@@ -60,20 +64,20 @@ def candidates(
     return list(found.values())
 
 
-def _options(facts: Facts) -> list[Option]:
+def _options(facts: Facts, limit: int | None) -> list[Option]:
     kernel = facts.kernel
     free = tuple(a for a in kernel.axes if facts.largest(a) > 1)
     values = tuple(s.value for s in kernel.stores)
     stores = tuple(facts.store(s) for s in kernel.stores)
     nest = Nest(free, values, stores, not kernel.ordered, kernel.ordered)
-    online = attentions(facts, nest)
+    online = attentions(facts, nest, limit)
     if online:
         return online
     statistics = _statistics(facts, nest)
     if statistics:
-        return _with_statistics(facts, nest, statistics)
+        return _with_statistics(facts, nest, statistics, limit)
     if facts.tops(*values):
-        return contractions(facts, nest)
+        return contractions(facts, nest, limit)
     return streams(facts, nest)
 
 
@@ -100,7 +104,9 @@ def _largest_hoisted(facts: Facts, nest: Nest, r: Term) -> Term:
     return best
 
 
-def _with_statistics(facts: Facts, nest: Nest, statistics: list[Term]) -> list[Option]:
+def _with_statistics(
+    facts: Facts, nest: Nest, statistics: list[Term], limit: int | None
+) -> list[Option]:
     """Statistics of rows go to local memory as soon as their rows are fixed."""
     rows = {a for r in statistics for a in r.free} & set(nest.free)
     after = facts
@@ -111,7 +117,7 @@ def _with_statistics(facts: Facts, nest: Nest, statistics: list[Term]) -> list[O
         stage, after = _statistic_stage(after, nest, r)
         stages.append((stage, r.free & frozenset(nest.free)))
     if after.tops(*nest.values):
-        inner = contractions(after, nest)
+        inner = contractions(after, nest, limit)
         return [replace(o, items=_insert(facts, o.items, stages)) for o in inner]
     rest = tuple(a for a in nest.free if a not in rows)
     order = [(a, 1) for a in nest.free if a in rows]
@@ -127,7 +133,7 @@ def _statistic_stage(facts: Facts, nest: Nest, r: Term) -> tuple[Stage, Facts]:
     """The stage that computes one statistic, and the facts behind it."""
     whole = _largest_hoisted(facts, nest, r)
     rows = tuple(a for a in nest.free if a in r.free)
-    options = contractions(facts.within(dict.fromkeys(rows, 1)), Nest((), (r,), (), False))
+    options = contractions(facts.within(dict.fromkeys(rows, 1)), Nest((), (r,), (), False), 1)
     body = options[0] if options else Option((), (), 1.0)
     items = (*(Loop(a.name, 1) for a in rows), *body.items)
     return Stage(facts.subterm(whole), items, body.regs), facts.after(whole, r)

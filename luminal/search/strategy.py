@@ -104,7 +104,7 @@ class _Search:
 
     def _tune_task(self, task: Task, deadline: float, label: str) -> None:
         """Race a shortlist of candidates; the fastest that agrees with the oracle wins."""
-        options = [c.schedule for c in shortlist(task.candidates, self.trials)]
+        options = [c.schedule for c in shortlist(task.candidates(self.target), self.trials)]
         self._race(task, options, deadline, label)
         if self.full and task.measured:
             rng = random.Random(f"{self.config.seed} {digest(task.kernel)}")

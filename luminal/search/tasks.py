@@ -17,14 +17,14 @@ from luminal.ir.target import Target
 from luminal.ir.term import Data
 from luminal.search.facts import Facts
 from luminal.search.model import kernel_us
-from luminal.search.schedule import Candidate, candidates
+from luminal.search.schedule import Candidate, candidates, default
 
 __all__ = ["Scheduled", "Task", "prepare"]
 
 
 @dataclass(slots=True, eq=False)
 class Task:
-    """One distinct kernel under canonical names, typical sizes of its dims, its candidates.
+    """One distinct kernel under canonical names, and typical sizes of its dims.
 
     `winner` is the schedule chosen so far, `time_us` its measured time (or the model's guess),
     `uses` how often the plan launches it.
@@ -33,7 +33,6 @@ class Task:
     kernel: Kernel
     buffers: tuple[Buffer, ...]
     hints: tuple[tuple[str, int], ...]
-    candidates: list[Candidate]
     winner: Schedule
     time_us: float
     measured: bool = False
@@ -43,6 +42,10 @@ class Task:
     def weight(self) -> float:
         """Estimated share of the plan's time, µs."""
         return self.time_us * self.uses
+
+    def candidates(self, target: Target) -> list[Candidate]:
+        """The schedules to choose from, best guess first."""
+        return candidates(self.kernel, {b.name: b for b in self.buffers}, target, dict(self.hints))
 
 
 @dataclass(slots=True)
@@ -100,9 +103,9 @@ def _task(
     kernel: Kernel, own: tuple[Buffer, ...], sizes: tuple[tuple[str, int], ...], target: Target
 ) -> Task:
     by_name = {b.name: b for b in own}
-    options = candidates(kernel, by_name, target, dict(sizes))
+    best = default(kernel, by_name, target, dict(sizes))
     guess = kernel_us(Facts(kernel, by_name, target, dict(sizes)))
-    return Task(kernel, own, sizes, options, options[0].schedule, guess)
+    return Task(kernel, own, sizes, best.schedule, guess)
 
 
 def canonical_buffers(
@@ -137,7 +140,7 @@ def _settle(
         names = frozenset(f"b{n}" for n, b in enumerate(form.buffers) if b in open_ones)
         key = (form.kernel, own, names, tuple(sizes.items()))
         if key not in memo:
-            wish = candidates(form.kernel, {b.name: b for b in own}, target, sizes, names)[0]
+            wish = default(form.kernel, {b.name: b for b in own}, target, sizes, names)
             memo[key] = wish.layouts
         for name, layout in memo[key].items():
             layouts[form.buffers[int(name[1:])]] = layout
