@@ -78,7 +78,10 @@ class Case:
         """A load of a declared buffer."""
         return load(name, tuple(to_expr(i) for i in index), self.buffers[name].dtype)
 
-    def kernel(self, axes: tuple, out: str, index: tuple, value: Term, schedule: Schedule | None = None, ordered: tuple[str, ...] = ()) -> Kernel:  # fmt: skip
+    def kernel(
+        self, axes: tuple, out: str, index: tuple, value: Term, schedule: Schedule | None = None,
+        ordered: tuple[str, ...] = (),
+    ) -> Kernel:  # fmt: skip
         """A kernel with one store."""
         store = Store(out, tuple(to_expr(i) for i in index), value)
         return Kernel("k", axes, (store,), schedule, ordered)

@@ -19,7 +19,8 @@ def gemm(m: int, n: int, k: int, schedule: str = "", layout=()):
 
 @pytest.mark.parametrize(
     "schedule",
-    ["", "n:1 m:1 k:1", "n:16 m:3 k:2 / k:1u m:1u n:8u n:1v", "g:n:16 g:m:3 k:2 / k:1u m:1u n:8u n:1v",
+    ["", "n:1 m:1 k:1", "n:16 m:3 k:2 / k:1u m:1u n:8u n:1v", 
+     "g:n:16 g:m:3 k:2 / k:1u m:1u n:8u n:1v",
      "k:8 n:16 m:4 k:2 / k:1u m:1u n:8u n:1v", "m:2 n:3 k:16 / m:1u n:1u k:8a k:1v"],
 )  # fmt: skip
 @pytest.mark.parametrize("sizes", [(6, 32, 16), (7, 21, 13), (1, 5, 1), (4, 16, 0)])

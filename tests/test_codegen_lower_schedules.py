@@ -51,7 +51,8 @@ def matmul(sizes, layout=(), epilogue=False, symbolic=False):
 def test_packed_operands(sizes, symbolic):
     epilogue = sizes[0] == 13
     c, kernel, a = matmul(sizes, ((1, 16), (0, 1), (1, 1)), epilogue, symbolic)
-    pack = Stage(number(kernel, a), parse("m:4 k:8").items, parse("/ k:1u m:1u").regs, ((0, 4), (1, 1), (0, 1)))  # fmt: skip
+    copy = parse("m:4 k:8 / k:1u m:1u")
+    pack = Stage(number(kernel, a), copy.items, copy.regs, ((0, 4), (1, 1), (0, 1)))
     regs = "k:1u m:1u n:8u n:1v"
     for items in (("k:8 m:8", pack, "n:16 m:4 k:2"), ("m:8 k:8", pack, "n:16 m:4 k:4"),
                   ("n:16 k:8 m:8", pack, "m:4 k:2")):  # fmt: skip
@@ -98,7 +99,6 @@ def attention(c: Case, heads=2, rows=10, keys=13, depth=8, causal=False, symboli
 
 
 def flash(kernel: Kernel, query: Term, block_q=4, block_k=4, split=False) -> Kernel:
-    stage = Stage(number(kernel, query), parse("q:8 d:4").items, parse("/ d:1u q:1v").regs, ((0, 8), (1, 1), (0, 1)))  # fmt: skip
     stage = Stage(number(kernel, query), parse("q:4 d:4").items, parse("/ d:1u q:1v").regs)
     online = Online(
         "j", block_k, parse("q:4 j:2 d:2 / d:1u j:1u q:1v"), parse("q:4 j:2 / j:1u q:1v"),
@@ -138,7 +138,8 @@ def convolution(size=11, stride=1, window=3, channels=3, outputs=6):
 @pytest.mark.parametrize("stride,window,size", [(1, 3, 11), (2, 3, 11), (1, 7, 9), (1, 3, 4)])
 @pytest.mark.parametrize(
     "text",
-    ["", "o:2 y:1 x:4s c:2 ky:1s / c:1u kx:1u o:1u x:1v", "g:o:2 g:y:1s x:4s / c:1u ky:1u kx:1u o:1u x:1u",
+    ["", "o:2 y:1 x:4s c:2 ky:1s / c:1u kx:1u o:1u x:1v", 
+     "g:o:2 g:y:1s x:4s / c:1u ky:1u kx:1u o:1u x:1u",
      "o:4 g:y:2 x:2s c:1 ky:1s kx:1s / y:1u x:1u o:1v"],
 )  # fmt: skip
 def test_convolution_with_split_ranges(stride, window, size, text):
@@ -157,8 +158,9 @@ def test_interior_of_a_split_convolution_has_no_masks():
     def blocks(block):
         yield block
         for s in block.body:
-            for inner in (s.body,) if isinstance(s, For) else (s.then, s.orelse) if isinstance(s, If) else ():  # fmt: skip
-                yield from blocks(inner)
+            inner = (s.body,) if isinstance(s, For) else ()
+            for b in (s.then, s.orelse) if isinstance(s, If) else inner:
+                yield from blocks(b)
 
     inner = [b.body for b in blocks(function.body) if sum(isinstance(s, Load) for s in b.body) > 6]
     plain = [b for b in inner if all(s.mask is None for s in b if isinstance(s, Load))]

@@ -184,7 +184,8 @@ def test_gather(text):
     c.buffer("m", (9,), dt.i32, [0, 6, 3, 3, 1, 5, 2, 2, 0])
     c.buffer("z", (6, 9))
     row = data(c.load("n", i), const(7))
-    computed = data(binary("mod", binary("add", c.load("m", j), index(to_expr(i), dt.i32)), constant(7, dt.i32)), const(9))  # fmt: skip
+    sum_ = binary("add", c.load("m", j), index(to_expr(i), dt.i32))
+    computed = data(binary("mod", sum_, constant(7, dt.i32)), const(9))
     value = binary("add", c.load("x", row, j), c.load("x", row, computed))
     c.check(c.kernel((i, j), "z", (i, j), value, schedule(text)))
 

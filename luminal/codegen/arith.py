@@ -27,7 +27,7 @@ def lowest(dtype: DType) -> float | int | bool:
 class Arithmetic:
     """Emits arithmetic through an emitter."""
 
-    def __init__(self, emitter: Emitter):
+    def __init__(self, emitter: Emitter) -> None:
         self.emit = emitter
 
     def splat(self, a: Operand, lanes: int) -> Operand:

@@ -35,7 +35,7 @@ class Scope:
 
     __slots__ = ("block", "guard", "known")
 
-    def __init__(self, guard: bool):
+    def __init__(self, guard: bool) -> None:
         self.block, self.guard = Block(), guard
         self.known: dict[Key, Value] = {}
 

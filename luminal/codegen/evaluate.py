@@ -27,7 +27,7 @@ __all__ = ["Evaluator"]
 class Evaluator:
     """Evaluates terms; reductions must have been put into the tile's memo before."""
 
-    def __init__(self, arith: Arithmetic, integers: Integers, places: Mapping[str, Place]):
+    def __init__(self, arith: Arithmetic, integers: Integers, places: Mapping[str, Place]) -> None:
         self.arith, self.emit, self.integers = arith, arith.emit, integers
         self.memory = Memory(arith, integers)
         self.places = places
@@ -105,7 +105,8 @@ class Evaluator:
         a = args[0]
         match t.op:
             case "add":
-                result = self.arith.either(a, args[1]) if t.dtype == boolean else self.arith.add(a, args[1])  # fmt: skip
+                add = self.arith.either if t.dtype == boolean else self.arith.add
+                result = add(a, args[1])
             case "mul":
                 result = self.arith.mul(a, args[1])
             case "max":
@@ -131,7 +132,7 @@ class Evaluator:
         if not t.dtype.is_float:
             return None
         for x, y in (t.args, t.args[::-1]):
-            if t.op == "mul" and y.op == "recip" and self.uses.get(y, 2) < 2 and x.free <= y.args[0].free:  # fmt: skip
+            if t.op == "mul" and self._is_divisor(y, x):
                 pair = (self.value(x, tile, u, mask), self.value(y.args[0], tile, u, mask))
                 return self.arith.rounded(self.arith.apply("div", *pair), t.dtype)
             if t.op == "add" and y.op == "mul" and self._may_fuse(t, y):
@@ -144,6 +145,10 @@ class Evaluator:
                     parts = [self.value(v, tile, u, mask) for v in (a, b, x)]
                     return self.arith.rounded(self.arith.fma(*parts), t.dtype)
         return None
+
+    def _is_divisor(self, y: Term, x: Term) -> bool:
+        """Whether x * y is better divided: y is a reciprocal made for x alone, as deep as x."""
+        return y.op == "recip" and self.uses.get(y, 2) < 2 and x.free <= y.args[0].free
 
     def _may_fuse(self, t: Term, product: Term) -> bool:
         """A product of a half type rounds by itself, and is exact only with -1."""

@@ -23,7 +23,7 @@ DataValue = Callable[[Data, "Operand | None"], Operand]
 class Integers:
     """Emits index expressions; `variables` maps loop variables to their values."""
 
-    def __init__(self, arith: Arithmetic):
+    def __init__(self, arith: Arithmetic) -> None:
         self.arith, self.emit = arith, arith.emit
         self.variables: dict[Var, Operand] = {}
         self.data_value: DataValue | None = None

@@ -24,7 +24,7 @@ TileBody = Callable[[Expr, Extent, list[Operand]], Sequence[Operand]]
 class LoopBuilder:
     """Emits loops and branches whose bounds are expressions."""
 
-    def __init__(self, emitter: Emitter, integers: Integers):
+    def __init__(self, emitter: Emitter, integers: Integers) -> None:
         self.emit, self.integers = emitter, integers
         self._count = 0
 

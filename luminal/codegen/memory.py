@@ -73,7 +73,7 @@ def address_of(e: Expr, lane: Var | None) -> Address:
 class Memory:
     """Emits loads and stores."""
 
-    def __init__(self, arith: Arithmetic, integers: Integers):
+    def __init__(self, arith: Arithmetic, integers: Integers) -> None:
         self.arith, self.emit, self.integers = arith, arith.emit, integers
 
     def load(

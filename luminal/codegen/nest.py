@@ -76,7 +76,7 @@ class State:
 class Walker:
     """Lowers nests. `axes` maps names to variables, in the kernel's order of axes."""
 
-    def __init__(self, evaluator: Evaluator, loops: LoopBuilder, axes: Mapping[str, Var]):
+    def __init__(self, evaluator: Evaluator, loops: LoopBuilder, axes: Mapping[str, Var]) -> None:
         self.eval, self.loops, self.axes = evaluator, loops, axes
         self.emit: Emitter = evaluator.emit
         self.reductions = Reductions(evaluator, loops)
@@ -124,7 +124,8 @@ class Walker:
             raise IllegalSchedule("[schedule] one vector entry with tile 1 is allowed per nest.")
         axis, position = lanes[0].axis, schedule.regs.index(lanes[0])
         before = [r.tile for r in schedule.regs[:position] if r.axis == axis]
-        before = before or [i.tile for i in schedule.items if isinstance(i, Loop) and i.axis == axis][-1:]  # fmt: skip
+        loops = [i.tile for i in schedule.items if isinstance(i, Loop) and i.axis == axis]
+        before = before or loops
         width = before[-1] if before else self.axes[axis].hi + 1
         if width > 64 or width & (width - 1):
             raise IllegalSchedule(f"[schedule] {width} lanes are not a power of two up to 64.")
@@ -327,14 +328,22 @@ class Walker:
         """Partial results pass through the output: loaded unless first, finished when last."""
         (out, *others), nodes = state.outs, outer_reductions(state.outs[0].value)
         if others or len(nodes) != 1:
-            raise IllegalSchedule("[schedule] a reduction loop around free loops needs one output that holds one reduction.")  # fmt: skip
+            raise IllegalSchedule(
+                "[schedule] a reduction loop around free loops needs one output, one reduction."
+            )
         r = nodes[0]
         positions = tile.positions(r)
-        same = set(positions) == set(tile.registers_of(out.axes()))
         inside = any(
-            r.role == "vector" and self.axes[r.axis] != tile.lane_axis for r in state.nest.regs
+            g.role == "vector" and self.axes[g.axis] != tile.lane_axis for g in state.nest.regs
         )
-        if inside or out.place.dtype != r.dtype or r.dtype == boolean or not same or r.op not in ("sum", "rmax") or not out.axes() <= r.free:  # fmt: skip
+        if (
+            inside
+            or out.place.dtype != r.dtype
+            or r.dtype == boolean
+            or r.op not in ("sum", "rmax")
+            or not out.axes() <= r.free
+            or set(positions) != set(tile.registers_of(out.axes()))
+        ):
             raise IllegalSchedule("[schedule] partial results do not fit the output.")
         first = self._all_equal([(s.step, ZERO) for s in state.outer])
         last = self._all_equal([(s.step, s.last) for s in state.outer])

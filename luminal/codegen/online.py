@@ -16,7 +16,7 @@ from luminal.codegen.nest import Out, State, Walker
 from luminal.codegen.schedule_rules import IllegalSchedule
 from luminal.codegen.segments import Piece, pieces, settled
 from luminal.codegen.staging import Stager
-from luminal.codegen.terms import fold, most_negative, outer_reductions
+from luminal.codegen.terms import Facts, fold, most_negative, outer_reductions
 from luminal.codegen.tile import Extent, extent_of
 from luminal.ir.expr import Expr, Var, floor_div, to_expr
 from luminal.ir.layout import Layout
@@ -29,7 +29,7 @@ __all__ = ["OnlineLowering"]
 class OnlineLowering:
     """Lowers `Online` items through a walker and a stager."""
 
-    def __init__(self, walker: Walker, stager: Stager):
+    def __init__(self, walker: Walker, stager: Stager) -> None:
         self.walker, self.stager = walker, stager
         walker.on_online = self.lower
 
@@ -73,7 +73,7 @@ class _Softmax:
 
     def __init__(
         self, owner: OnlineLowering, item: Online, axis: Var, nodes: Sequence[Term], state: State
-    ):
+    ) -> None:
         self.walker, self.stager = owner.walker, owner.stager
         self.item, self.axis, self.nodes, self.state = item, axis, tuple(nodes), state
         self.x = nodes[0].args[0]
@@ -114,9 +114,7 @@ class _Softmax:
             if _is_dead(fold(self.x, facts)):
                 continue
 
-            def full(
-                v: Expr, _: list[Operand], facts: dict[Term, bool] = dict(facts)
-            ) -> list[Operand]:
+            def full(v: Expr, _: list[Operand], facts: Facts = facts) -> list[Operand]:
                 self._tile(v * tile, extent_of(tile), facts)
                 return []
 
@@ -132,7 +130,7 @@ class _Softmax:
         loops.tail(whole, tile, [], tail, True, self.axis.name)
         return {r: self._read(place) for r, place in self.sums.items()}
 
-    def _tile(self, offset: Expr, extent: Extent, facts: dict[Term, bool]) -> None:
+    def _tile(self, offset: Expr, extent: Extent, facts: Facts) -> None:
         """One step of the loop."""
         depth = self.walker.emit.depth
         for place, _ in (self.top, self.new_top, self.factor, *self.sums.values()):
@@ -147,7 +145,8 @@ class _Softmax:
         x = self._read(tile)
         largest = reduction("rmax", (self.axis,), x) if self.axis in axes else x
         plain = without(item.weights, self.axis)
-        self._nest(state, item.weights, self._out(self.new_top, binary("max", self._read(self.top), largest)))  # fmt: skip
+        raised = self._out(self.new_top, binary("max", self._read(self.top), largest))
+        self._nest(state, item.weights, raised)
         new = binary("mul", self._read(self.new_top), minus)
         self._nest(
             state, plain,

@@ -50,7 +50,7 @@ class _Slot:
 class Reductions:
     """Computes reductions through an evaluator."""
 
-    def __init__(self, evaluator: Evaluator, loops: LoopBuilder):
+    def __init__(self, evaluator: Evaluator, loops: LoopBuilder) -> None:
         self.eval, self.loops = evaluator, loops
         self.arith: Arithmetic = evaluator.arith
 
@@ -175,7 +175,7 @@ class _Walk:
     def __init__(
         self, owner: Reductions, nodes: list[Term], tile: Tile, nest: Nest, regs: tuple[Reg, ...],
         slots: list[_Slot], lanes_inside: bool,
-    ):  # fmt: skip
+    ) -> None:  # fmt: skip
         self.owner, self.nodes, self.tile, self.nest = owner, nodes, tile, nest
         self.regs, self.slots, self.lanes_inside = regs, slots, lanes_inside
         self.loops, self.eval = owner.loops, owner.eval

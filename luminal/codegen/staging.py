@@ -30,7 +30,7 @@ ALIGN = 64
 class Stager:
     """Allocates local memory and lowers stages through a walker."""
 
-    def __init__(self, walker: Walker, subterms: Sequence[Term]):
+    def __init__(self, walker: Walker, subterms: Sequence[Term]) -> None:
         self.walker, self.subterms = walker, subterms
         self.offset = self.total = 0
         self.scratch: list[tuple[str, int]] = []

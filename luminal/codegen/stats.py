@@ -89,7 +89,7 @@ class _Counts:
 
 
 class _Counter:
-    def __init__(self, target: Target, dims: Mapping[str, int]):
+    def __init__(self, target: Target, dims: Mapping[str, int]) -> None:
         self.target = target
         self.known: dict[str, float] = {name: float(v) for name, v in dims.items()}
         self.cycles = self.bytes = 0.0

@@ -140,7 +140,7 @@ class Tile:
         return axis in self.left and self.left[axis].value is None
 
     def child(self, env: Mapping[Var, Expr], left: Mapping[Var, Extent]) -> Tile:
-        """The same registers inside a loop: more axes are fixed; values made here do not leak out."""
+        """The same registers inside a loop; values made there do not leak out."""
         return Tile({**self.env, **env}, {**self.left, **left}, self.registers, self.lane,
                     self.lane_axis, self.lanes, dict(self.memo))  # fmt: skip
 
