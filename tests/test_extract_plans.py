@@ -248,6 +248,17 @@ def test_empty_tensors_need_no_kernel() -> None:
     assert len(plan.kernels) == 2
 
 
+def test_many_parts_laid_end_to_end_are_stored_one_by_one() -> None:
+    def net(*parts: Tensor) -> Tensor:
+        return F.cat([F.exp2(p) for p in parts], 1)
+
+    specs = [((3, n), "f32") for n in (2, S, 1, S, 5)]
+    assert len(best(net, *specs).kernels) == 5
+    assert len(best(net, *specs[:2]).kernels) == 1
+    check(net, *specs, dims={"s": 4})
+    check(lambda a, b, c: F.cat([F.cat([a, b], 1), F.cat([c, a], 1)], 1), *specs[:3], dims={"s": 4})
+
+
 def test_extraction_is_deterministic() -> None:
     graph = graph_of(gated, ((64, 512), "f32"), *[((1024, 512), "f32")] * 2, ((512, 1024), "f32"))
     first, second = (repr(plans_of(graph)) for _ in range(2))

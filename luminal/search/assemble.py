@@ -15,6 +15,7 @@ from luminal.ir.plan import Buffer, Kernel, Plan, Store
 from luminal.ir.space import Result, Source, Space
 from luminal.ir.term import Term, load
 from luminal.ir.view import Shape
+from luminal.search.pieces import pieces
 
 __all__ = ["Picked", "assemble"]
 
@@ -80,10 +81,10 @@ def _instantiate(space: Space, picked: list[Picked]) -> tuple[list[_Step], dict[
             cut = region.cuts[i]
             index = tuple(rename_in_expr(e, names) for e in cut.index)
             store = Store(names[cut.name], index, rename_buffers(term, names))
-            kernel = Kernel("", cut.axes, (store,), None, cut.ordered)
-            placed.append(
-                (call.order[i], _Step(kernel, names.get(cut.dest, ""), us, kernel.reads()))
-            )
+            parts = pieces(Kernel("", cut.axes, (store,), None, cut.ordered))
+            for kernel in parts:
+                step = _Step(kernel, names.get(cut.dest, ""), us / len(parts), kernel.reads())
+                placed.append((call.order[i], step))
             shapes[names[cut.name]] = Source(names[cut.name], cut.shape, cut.dtype)
     placed.sort(key=lambda p: p[0])
     return [s for _, s in placed], shapes

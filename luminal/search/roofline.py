@@ -131,11 +131,7 @@ class _Walk:
         axes = t.free & (self.free | place.bound)
         if WEIGHTS[t.op]:
             self.flops += WEIGHTS[t.op] * self.machine.points(axes) * self._again(axes, place)
-            if (
-                place.shared
-                and not place.online
-                and t.op not in ("cast", "cond", "index", "select")
-            ):
+            if place.shared and not place.online and t.op not in ("cast", "cond", "index"):
                 self.clutter += _OPERATION * WEIGHTS[t.op]
         if t.op == "load":
             for inner in postorder(t):
