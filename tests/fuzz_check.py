@@ -141,8 +141,12 @@ def expect(graph: Graph, inputs: dict[str, np.ndarray], dims: dict[str, int]) ->
             continue
         with np.errstate(all="ignore"):
             exact = value.astype(np.float64)
-            off = [np.abs(r[number].astype(np.float64) - exact) for r in runs]
-            off = np.maximum(*(np.where(np.isnan(o), 0, o) for o in off))
+            off = np.zeros(exact.shape)
+            for run in runs:
+                turned = np.isnan(run[number]) != np.isnan(exact)
+                apart = np.abs(run[number].astype(np.float64) - exact)
+                apart = np.where(np.isnan(apart), 0, apart)
+                off = np.maximum(off, np.where(turned, np.inf, apart))
             finite = off[np.isfinite(off)]
             floor = np.median(finite) if finite.size else 0.0
             size = np.where(np.isfinite(exact), np.abs(exact), 0)
@@ -228,7 +232,7 @@ def scheduled(plan: Plan, target: Any, hints: dict[str, int], rng: random.Random
     found = prepare(plan, target, hints, {})
     for _ in range(4):
         for task in found.tasks:
-            task.winner = rng.choice(task.candidates).schedule
+            task.winner = rng.choice(task.candidates()).schedule
         try:
             program = generate(found.finish(), target)
         except IllegalSchedule:

@@ -17,7 +17,7 @@ import numpy as np
 
 from luminal.ir import view as views
 from luminal.ir.dtype import (
-    DType, bf16, boolean, f16, f32, f64, i8, i16, i32, i64, u8,
+    DType, bf16, boolean, by_name, f16, f32, f64, i8, i16, i32, i64, u8,
 )  # fmt: skip
 from luminal.ir.expr import Expr, Var, const, prod, to_expr
 from luminal.ir.graph import ConstantData, Edge, Graph, GraphBuilder, Output
@@ -59,10 +59,10 @@ def parse_case(text: str) -> Case:
 def constants(text: str, seed: int) -> dict[str, ConstantData]:
     """Data for every named constant of a graph's text."""
     found = {}
-    pattern = r"Constant\(name='(\w+)', shape=\[([\d, ]*)\], dtype=(\w+)"
+    pattern = r"Constant\(name='([\w.]+)', shape=\[([\d, ]*)\], dtype=(\w+)"
     for name, shape, dtype in re.findall(pattern, text):
         sizes = tuple(int(s) for s in shape.split(",") if s.strip())
-        kind = {d.name: d for d in ALL_DTYPES}[dtype]
+        kind = by_name(dtype)
         found[name] = ConstantData(name, _data(sizes, kind, _rng(name, seed)))
     return found
 
@@ -79,6 +79,9 @@ def _rng(name: str, seed: int) -> np.random.Generator:
 def _data(sizes: tuple[int, ...], dtype: DType, rng: np.random.Generator) -> np.ndarray:
     if dtype == boolean:
         return rng.integers(0, 2, sizes).astype(bool)
+    if dtype.storage:
+        last = sizes[-1] // (2 if dtype.bits == 4 else 1)
+        return rng.integers(0, 120, (*sizes[:-1], last)).astype(dtype.np)
     if dtype.is_int:
         low = 0 if dtype.kind == "u" else -9
         return rng.integers(low, 10, sizes).astype(dtype.np)
@@ -105,6 +108,9 @@ def make_inputs(
             continue
         rng = _rng(node.name, seed)
         sizes = tuple(e.evaluate(dims) for e in node.shape)
+        stated = re.search(r"_lt_(\w+)", node.name)
+        if stated:
+            limits[number] = dims.get(stated[1]) or int(stated[1])
         if number in limits:
             limit = limits[number]
             values = rng.integers(0, max(1, limit), sizes)
@@ -113,6 +119,8 @@ def make_inputs(
             found[node.name] = values.astype(node.dtype.np)
             continue
         array = _data(sizes, node.dtype, rng)
+        if node.name.startswith("mask") and node.dtype.is_float:
+            array = encode(np.where(rng.integers(0, 2, sizes), 0, -np.inf), node.dtype)
         if node.name.startswith("special") and array.size:
             odd = np.asarray([np.nan, np.inf, -np.inf, -0.0], np.float32)
             flat = array.reshape(-1)
