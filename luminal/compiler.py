@@ -7,7 +7,7 @@ meet; read it first. It decides nothing itself.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from luminal.codegen.generate import generate
 from luminal.config import Config, from_environment
 from luminal.errors import InternalError
 from luminal.ir.graph import ConstantData, Graph
-from luminal.ir.plan import Plan
+from luminal.ir.plan import Kernel, Plan, Schedule
 from luminal.ir.program import Program
 from luminal.ir.target import Target
 from luminal.ir.text import graph_text, plan_text
@@ -29,6 +29,7 @@ from luminal.runtime.device import select_target, thread_count
 from luminal.runtime.executor import Executor
 from luminal.runtime.pool import runtime
 from luminal.search.extract import extract
+from luminal.search.schedule import candidates
 from luminal.search.strategy import Tools, choose
 from luminal.search.timing import Outcome, Trial
 from luminal.search.worker import Worker, WorkerFailed
@@ -111,7 +112,7 @@ def compile_graph(
     if program is None:
         plan = search_plan(graph, config, target, cache, dict(hints or {}), progress)
         searched = time.perf_counter()
-        program = generate(plan, target)
+        program = generate(plan, target, _alternatives(plan, target, hints or {}))
         cache.save(key, program)
     else:
         searched = time.perf_counter()
@@ -156,6 +157,19 @@ def search_plan(
 
         return choose(plans, target, config, tools=Tools(measure, versions()), cache=cache.store,
                       hints=hints, progress=progress)  # fmt: skip
+
+
+def _alternatives(
+    plan: Plan, target: Target, hints: Mapping[str, int]
+) -> Callable[[Kernel], Iterator[Schedule]]:
+    """What to try where the chosen schedule cannot be lowered: the model's, best first, for the
+    layouts as they are."""
+    buffers = {b.name: b for b in plan.buffers}
+
+    def of(kernel: Kernel) -> Iterator[Schedule]:
+        return (c.schedule for c in candidates(kernel, buffers, target, hints) if not c.layouts)
+
+    return of
 
 
 def bind_weights(

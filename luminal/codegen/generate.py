@@ -7,46 +7,77 @@ In: a Plan with schedules, a Target. Out: a Program. Schedules that cannot be lo
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from luminal.codegen.llvm import print_function
 from luminal.codegen.loopir import Function
 from luminal.codegen.lower import lower
+from luminal.codegen.schedule_rules import IllegalSchedule
+from luminal.errors import InternalError
 from luminal.ir.canonical import Canonical, canonical
 from luminal.ir.expr import Expr, Var
-from luminal.ir.plan import Buffer, Kernel, Plan
+from luminal.ir.plan import Buffer, Kernel, Plan, Schedule
 from luminal.ir.program import KernelCode, Program
 from luminal.ir.target import Target
 
 __all__ = ["generate", "lower_canonical"]
 
 PLACEHOLDER = "luminal.kernel"
+_KEPT = object()
 
 
-def generate(plan: Plan, target: Target) -> Program:
-    """Source of every distinct kernel of a plan, and which kernel runs which."""
+Alternatives = Callable[[Kernel], Iterable[Schedule | None]]
+
+
+def generate(plan: Plan, target: Target, alternatives: Alternatives | None = None) -> Program:
+    """Source of every distinct kernel of a plan, and which kernel runs which.
+
+    Where a schedule cannot be lowered, the first of `alternatives(kernel)` that can is taken (and
+    stands in the plan of the result); without alternatives IllegalSchedule is raised.
+    """
     buffers = {b.name: b for b in plan.buffers}
-    known: dict[object, int] = {}
+    known: dict[object, tuple[int, Any]] = {}
     codes: list[KernelCode] = []
     calls: list[int] = []
+    kernels: list[Kernel] = []
     for kernel in plan.kernels:
         form = canonical(kernel)
-        own = canonical_buffers(kernel, form, buffers)
-        key = (form.kernel, tuple(own.values()))
+        key = (form.kernel, tuple(canonical_buffers(kernel, form, buffers).values()))
         if key not in known:
-            code = _code(lower(form.kernel, target, own, PLACEHOLDER), target)
+            schedule, function = _lower(kernel, target, buffers, alternatives)
+            code = _code(function, target)
             if code not in codes:
                 codes.append(code)
-            known[key] = codes.index(code)
-        calls.append(known[key])
-    return Program(plan, target, tuple(codes), tuple(calls))
+            known[key] = codes.index(code), schedule
+        call, schedule = known[key]
+        kernels.append(kernel if schedule is _KEPT else replace(kernel, schedule=schedule))
+        calls.append(call)
+    return Program(replace(plan, kernels=tuple(kernels)), target, tuple(codes), tuple(calls))
+
+
+def _lower(
+    kernel: Kernel, target: Target, buffers: Mapping[str, Buffer], alternatives: Alternatives | None
+) -> tuple[Any, Function]:
+    """The kernel lowered by its schedule, or by the first alternative that is legal."""
+    try:
+        return _KEPT, lower_canonical(kernel, target, buffers)
+    except IllegalSchedule:
+        if alternatives is None:
+            raise
+    for schedule in (*alternatives(kernel), None):
+        try:
+            return schedule, lower_canonical(replace(kernel, schedule=schedule), target, buffers)
+        except IllegalSchedule:
+            continue
+    raise InternalError(f"[codegen] {kernel.name} cannot be lowered even by plain loops.")
 
 
 def lower_canonical(kernel: Kernel, target: Target, buffers: Mapping[str, Buffer]) -> Function:
     """The loop IR of one kernel under canonical names."""
     form = canonical(kernel)
-    return lower(form.kernel, target, canonical_buffers(kernel, form, buffers), "kernel")
+    return lower(form.kernel, target, canonical_buffers(kernel, form, buffers), PLACEHOLDER)
 
 
 def _code(function: Function, target: Target) -> KernelCode:
