@@ -13,10 +13,14 @@ from torch.fx import Node
 
 from luminal.ir.graph import Graph
 
-__all__ = ["OutputSpec", "Part", "Runner"]
+__all__ = ["Emitter", "OutputSpec", "Part", "Runner"]
 
 Runner = Callable[[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...], tuple[int, ...]], None]
 """Runs a part: reads the inputs, writes the outputs, given the values of the dimensions."""
+
+Emitter = Callable[[list[str], list[str], str, Callable[[object], str]], list[str]]
+"""Source lines that run a part, from the names of inputs and outputs, the tuple of dimensions, and
+a function that names a constant; faster than calling `run`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +36,13 @@ class OutputSpec:
 
 @dataclass(slots=True)
 class Part:
-    """One compiled phase. `dims` are names of symbols; `run` is set once it is compiled."""
+    """One compiled phase. `dims` are names of symbols; `run`, and perhaps
+    `direct`, are set once it is compiled."""
 
     graph: Graph
     inputs: list[Node]
     outputs: list[OutputSpec]
     dims: tuple[str, ...] = ()
     run: Runner | None = None
+    direct: Emitter | None = None
     names: dict[Node, str] = field(default_factory=dict)

@@ -14,7 +14,7 @@ from torch.fx import Node
 from luminal.compiler import Compiled, compile_graph
 from luminal.config import from_environment
 from luminal.frontend.torch.options import Options
-from luminal.frontend.torch.part import Part, Runner
+from luminal.frontend.torch.part import Emitter, Part, Runner
 from luminal.frontend.torch.reports import Report
 from luminal.frontend.torch.weights import Weights
 from luminal.ir.interp import run_graph
@@ -44,7 +44,11 @@ def compile_part(
     buffers = [b for b in compiled.plan.buffers if b.kind == "constant" and b.data is not None]
     weights.watch({b.data.name for b in buffers if b.layout})
     native = _native(part, compiled, weights)
-    part.run = _verified(native, _oracle(part), part, report) if options.verify else native
+    part.run = native
+    if options.verify:
+        part.run = _verified(native, _oracle(part), report)
+    else:
+        part.direct = _direct(part, compiled, weights)
 
 
 def _native(part: Part, compiled: Compiled, weights: Weights) -> Runner:
@@ -73,6 +77,31 @@ def _native(part: Part, compiled: Compiled, weights: Weights) -> Runner:
             copy(inputs, outputs)
 
     return run
+
+
+def _direct(part: Part, compiled: Compiled, weights: Weights) -> Emitter | None:
+    """Source that does what `_native` does; None where copies remain to be done."""
+    if _copies(part, compiled):
+        return None
+    plan, place = compiled.plan, {part.names[n]: i for i, n in enumerate(part.inputs)}
+    order = [part.dims.index(v.name) for v in plan.dims]
+
+    def emit(
+        inputs: list[str], outputs: list[str], dims: str, constant: Callable[[object], str]
+    ) -> list[str]:
+        lines = []
+        if weights.names:
+            watched = "".join(inputs[place[name]] + ", " for name in weights.names)
+            stale, rebind = constant(weights.stale), constant(compiled.rebind)
+            lines.append(f"if (w := {stale}(({watched}))): {rebind}(w)")
+        takes = "".join(f"{inputs[place[name]]}.data_ptr(), " for name in plan.inputs)
+        gives = "".join(f"{outputs[i]}.data_ptr(), " for i in compiled.executor.fresh)
+        if order != list(range(len(part.dims))):
+            dims = f"tuple([{dims}[i] for i in {order}])"
+        lines.append(f"{constant(compiled.run_pointers)}(({takes}), ({gives}), {dims})")
+        return lines
+
+    return emit
 
 
 Copy = Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], None]
@@ -130,7 +159,7 @@ def _oracle(part: Part) -> Runner:
     return run
 
 
-def _verified(native: Runner, oracle: Runner, part: Part, report: Report) -> Runner:
+def _verified(native: Runner, oracle: Runner, report: Report) -> Runner:
     """Runs both and notes the largest relative difference."""
 
     def run(

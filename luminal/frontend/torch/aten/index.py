@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from luminal.errors import UnsupportedError
 from luminal.frontend import functional as F
+from luminal.frontend.functional_reduce import size_scalar
 from luminal.frontend.tensor import (
     Tensor,
     broadcast,
@@ -32,7 +33,7 @@ __all__: list[str] = []
 def _wrapped(index: Tensor, size: Expr) -> Tensor:
     """A position counted from the end where it is negative, as i64."""
     index = cast(index, i64)
-    extent = F.size_scalar(size, i64)
+    extent = size_scalar(size, i64)
     return F.where(F.lt(index, 0), F.add(index, extent), index)
 
 
@@ -55,7 +56,7 @@ def _flat_index(x: Tensor, indices: Sequence[Tensor | None], axes: list[int]) ->
         if total is None:
             total = at
             continue
-        total = F.add(F.mul(total, F.size_scalar(x.dims[d], i64)), at)
+        total = F.add(F.mul(total, size_scalar(x.dims[d], i64)), at)
     if total is None:
         raise UnsupportedError("[torch] an index without positions.")
     return total
@@ -139,6 +140,14 @@ def _scatter_value(call: Call, x: Tensor, dim: int, index: Tensor, value: float)
     if not x.ndim or not index.ndim:
         raise UnsupportedError("[torch] scatter with a 0-d tensor.")
     return F.scatter(x, dim % x.ndim, index, broadcast(scalar(value, x.dtype), index.dims))
+
+
+@op("index_copy")
+def _index_copy(call: Call, x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    if not x.ndim:
+        raise UnsupportedError("[torch] index_copy of a 0-d tensor.")
+    index = index if index.ndim else F.reshape(index, 1)
+    return F.index_copy(x, dim % x.ndim, index, source)
 
 
 @op("slice_scatter")
@@ -281,7 +290,7 @@ def _number(value: object) -> object:
 @op("scalar_tensor")
 def _scalar_tensor(call: Call, value: object, **kwargs: object) -> Tensor:
     if isinstance(value, Expr):
-        return cast(F.size_scalar(value, i64), call.dtype)
+        return cast(size_scalar(value, i64), call.dtype)
     return call.ready(value)
 
 
@@ -313,7 +322,7 @@ def _steps(call: Call, start: object, step: object) -> Tensor:
     if step != 1:
         place = F.mul(place, step)
     if isinstance(start, Expr):
-        place = F.add(place, F.size_scalar(start, i64))
+        place = F.add(place, size_scalar(start, i64))
     elif start:
         place = F.add(place, start)
     return cast(place, call.dtype)
