@@ -232,7 +232,7 @@ def scheduled(plan: Plan, target: Any, hints: dict[str, int], rng: random.Random
     found = prepare(plan, target, hints, {})
     for _ in range(4):
         for task in found.tasks:
-            task.winner = rng.choice(task.candidates()).schedule
+            task.winner = rng.choice(task.candidates(target)).schedule
         try:
             program = generate(found.finish(), target)
         except IllegalSchedule:
