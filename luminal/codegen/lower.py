@@ -6,7 +6,7 @@ has code here or below: terms, loop lists and layouts decide everything.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from luminal.codegen.arith import Arithmetic
@@ -22,8 +22,9 @@ from luminal.codegen.schedule_rules import IllegalSchedule
 from luminal.codegen.staging import Stager
 from luminal.codegen.terms import expand, guard_reductions, loads_are_safe, use_counts
 from luminal.codegen.tile import Extent, extent_of, steps
-from luminal.ir.dtype import i64
-from luminal.ir.expr import ONE, ZERO, Expr, Var, const, maximum, minimum
+from luminal.ir.dtype import f32, i64
+from luminal.ir.expr import ONE, ZERO, Expr, Var, const, maximum, minimum, prod
+from luminal.ir.layout import size
 from luminal.ir.plan import Buffer, Item, Kernel, Loop, Online, Schedule, Stage
 from luminal.ir.target import Target
 from luminal.ir.term import Term, postorder
@@ -47,7 +48,7 @@ def lower(kernel: Kernel, target: Target, buffers: Mapping[str, Buffer], name: s
     axes = _all_axes(kernel)
     places = {
         b: Place(b, buffers[b].dtype, buffers[b].shape, buffers[b].layout,
-                 written=b in kernel.writes())
+                 written=b in kernel.writes(), ahead_bytes=dict(schedule.prefetch).get(b, 0))
         for b in kernel.arguments()
     }  # fmt: skip
     parts = _parts(kernel, places)
@@ -82,7 +83,7 @@ def lower(kernel: Kernel, target: Target, buffers: Mapping[str, Buffer], name: s
     if all(c.value != 0 for c in counts):
         parts.loops.run(*chunks, [], chunk, "chunk")
     grid_block, grid_value = _number(kernel, counts)
-    cost_block, cost_value = _cost(kernel, outs, target)
+    cost_block, cost_value = _cost(kernel, outs, buffers, target)
     return Function(
         name, kernel.arguments(), tuple(v.name for v in kernel.dims()), tuple(stager.scratch),
         stager.total, lo, hi, emitter.scopes[0].block, grid_block, grid_value, cost_block,
@@ -166,25 +167,31 @@ def _at_most_one(extent: Expr) -> Expr:
     return minimum(maximum(extent, 0), 1)
 
 
-def _cost(kernel: Kernel, outs: tuple[Out, ...], target: Target) -> tuple[Block, Operand]:
-    """The block that estimates the time on one thread in ns: operations by their trip counts."""
+def _cost(
+    kernel: Kernel, outs: tuple[Out, ...], buffers: Mapping[str, Buffer], target: Target
+) -> tuple[Block, Operand]:
+    """The block that estimates the time on one thread in ns: operations and memory traffic."""
     parts = _parts(kernel, {})
-    work = ZERO
-    bound: dict[Var, None] = {}
+    work, traffic = ZERO, ZERO
+    axes = set(_all_axes(kernel).values())
+    reads: dict[str, Expr] = {}
+    for t in postorder(*(o.value for o in outs)):
+        if t.op in ("const", "index", "cond"):
+            continue
+        points = _points(t.free.union(t.axes) & axes)
+        work = work + points * (8 if t.op in ("exp2", "log2", "sin") else 1)
+        if t.op == "load":
+            reads[t.buffer] = maximum(reads.get(t.buffer, ZERO), points)
     for out in outs:
-        for t in postorder(out.value):
-            if t.op not in ("const", "index", "cond"):
-                trips = ONE
-                for axis in sorted(t.free.union(t.axes), key=lambda v: v.name):
-                    if axis in kernel.axes or axis in _bound_axes(out, bound):
-                        trips = trips * maximum(axis.extent, 0)
-                work = work + trips * (8 if t.op in ("exp2", "log2", "sin") else 1)
-    rate = max(1, int(target.gflops / 2)) if kernel.schedule is not None else 1
-    value = parts.integers.operand(work // const(rate))
-    return parts.emitter.scopes[0].block, value
+        reads[out.place.name] = maximum(reads.get(out.place.name, ZERO), _points(out.axes() & axes))
+    for name, points in reads.items():
+        b = buffers[name]
+        traffic = traffic + minimum(points, size(b.shape, b.layout)) * b.dtype.bits
+    lanes = 1 if kernel.schedule is None else target.lanes(f32)
+    rate = max(1, int(target.gflops * 0.7 * lanes / target.lanes(f32)))
+    total = work // const(rate) + traffic // const(max(8, int(8 * target.bandwidth_gbs)))
+    return parts.emitter.scopes[0].block, parts.integers.operand(total)
 
 
-def _bound_axes(out: Out, memo: dict[Var, None]) -> dict[Var, None]:
-    for t in postorder(out.value):
-        memo.update(dict.fromkeys(t.axes))
-    return memo
+def _points(axes: Iterable[Var]) -> Expr:
+    return prod(tuple(maximum(a.extent, 0) for a in sorted(axes, key=lambda v: v.name)))

@@ -10,13 +10,15 @@ from dataclasses import dataclass
 
 from luminal.codegen.arith import Arithmetic
 from luminal.codegen.integers import Integers
-from luminal.codegen.loopir import Literal, Operand, Store
+from luminal.codegen.loopir import Literal, Operand, Prefetch, Store
 from luminal.codegen.schedule_rules import IllegalSchedule
 from luminal.ir.dtype import DType, accumulator, f32, i8, i64
 from luminal.ir.expr import ONE, ZERO, Expr, Var, to_expr
 from luminal.ir.layout import Layout, flatten
 
 __all__ = ["Address", "Memory", "Place", "address_of"]
+
+LINE = 64
 
 
 @dataclass(slots=True, eq=False)
@@ -31,6 +33,7 @@ class Place:
     origin: tuple[Expr, ...] = ()
     written: bool = False
     write_level: int = 0
+    ahead_bytes: int = 0
     version: int = 0
 
     def address(self, index: tuple[Expr, ...]) -> Expr:
@@ -92,6 +95,16 @@ class Memory:
         value = self.emit.load(place.name, place.dtype, offset, loaded_dtype(place.dtype), width,
                                mask, min(floor, self.emit.depth), place.version)  # fmt: skip
         return self.arith.convert(value, accumulator(value.dtype))
+
+    def prefetch(self, place: Place, address: Address) -> None:
+        """Asks for what a vector load of the innermost loop will read later, once per line."""
+        bits = place.dtype.bits
+        if not place.ahead_bytes or address.stride != 1 or address.constant * bits % (8 * LINE):
+            return
+        ahead = address.moved(place.ahead_bytes * 8 // bits)
+        offset = self._offset(ahead, 1, None)
+        if self.emit.level(offset) == self.emit.depth:
+            self.emit.effect(Prefetch(place.name, place.dtype, offset))
 
     def _offset(self, address: Address, lanes: int, mask: Operand | None) -> Operand:
         offset = self.integers.operand(address.base, mask)
