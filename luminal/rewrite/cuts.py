@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from luminal.ir.expr import prod
+from luminal.ir.expr import is_nonnegative, prod
 from luminal.ir.graph import ConstantData, Node
 from luminal.ir.ops import PRIMITIVES
 from luminal.ir.view import Shape, View
@@ -208,10 +208,11 @@ class _Chooser:
     def _guard_inputs(self, n: int, node: Node) -> None:
         """Stores what must not be computed inside this node."""
         if node.op == "Gather":
-            source, chosen = node.inputs[0].node, node.inputs[1].node
-            for m in (source, chosen):
+            for slot, m in enumerate(e.node for e in node.inputs):
                 facts = self.facts[m]
-                if not _free(self.nodes[m]) and (facts.reduces or facts.flops > CHEAP):
+                if _free(self.nodes[m]) or not (facts.reduces or facts.flops > CHEAP):
+                    continue
+                if slot == 1 or facts.heavy or not self._narrows(node, m):
                     self._store(m)
         if node.op == "Scatter":
             chosen = node.inputs[1].node
@@ -224,6 +225,11 @@ class _Chooser:
             held = m in self.cuts.stored or not (facts.heavy or facts.over)
             if not held and not self._may_stay(node, m, facts):
                 self._store(m)
+
+    def _narrows(self, node: Node, source: int) -> bool:
+        """A gather that reads no more elements than its source has."""
+        read, held = prod(node.shape), prod(self.nodes[source].shape)
+        return source in self.cuts.soft and is_nonnegative(held - read)
 
     def _operands(self, node: Node) -> list[int]:
         """What a reduction combines: the factors of a product, or its one argument."""
