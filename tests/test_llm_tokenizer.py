@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from luminal.errors import LuminalError, UnsupportedError, WeightsError
-from luminal.llm import Tokenizer, load_tokenizer, render_chat
+from luminal.llm import Tokenizer, load_tokenizer
 from tests import gguf_writer as gw
 
 BYTES = [f"<0x{i:02X}>" for i in range(256)]
@@ -150,7 +150,7 @@ def test_chat_template(tmp_path: Path) -> None:
         "{% if add_generation_prompt %}>{% endif %}"
     )
     messages = [{"role": "system", "content": "s"}, {"role": "user", "content": "hi"}]
-    assert render_chat(chat(tmp_path, template), messages) == "<s>[system]s[user]hi>"
+    assert chat(tmp_path, template).chat(messages) == "<s>[system]s[user]hi>"
 
 
 @pytest.mark.parametrize(
@@ -165,9 +165,9 @@ def test_chat_template(tmp_path: Path) -> None:
 )
 def test_bad_templates_fail_cleanly(tmp_path: Path, template: str) -> None:
     with pytest.raises(LuminalError, match="template"):
-        render_chat(chat(tmp_path, template), [{"role": "user", "content": "hi"}])
+        chat(tmp_path, template).chat([{"role": "user", "content": "hi"}])
 
 
 def test_no_template(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match="luminal run"):
-        render_chat(chat(tmp_path, None), [{"role": "user", "content": "hi"}])
+        chat(tmp_path, None).chat([{"role": "user", "content": "hi"}])

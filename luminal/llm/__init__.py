@@ -3,9 +3,9 @@
 In: a model file. Out: an `LLM` or a `Tokenizer`. Loading a tokenizer compiles nothing.
 """
 
+from luminal.llm.commands import measure
 from luminal.llm.engine import LLM, load
 from luminal.llm.sampling import Sampler, Sampling
-from luminal.llm.template import render_chat
 from luminal.llm.tokenizer import TextStream, Tokenizer, load_tokenizer
 
 __all__ = [
@@ -16,5 +16,5 @@ __all__ = [
     "Tokenizer",
     "load",
     "load_tokenizer",
-    "render_chat",
+    "measure",
 ]

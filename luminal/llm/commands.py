@@ -8,6 +8,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,9 +17,8 @@ import numpy as np
 from luminal.errors import ArgumentError
 from luminal.llm.engine import LLM, load
 from luminal.llm.sampling import Sampling
-from luminal.llm.template import render_chat
 
-__all__ = ["bench", "complete", "converse", "note", "open_model", "write_text"]
+__all__ = ["bench", "complete", "converse", "measure", "note", "open_model", "write_text"]
 
 Write = Callable[[str], None]
 _BANDWIDTH_BYTES = 1 << 28
@@ -121,12 +121,12 @@ def _stream(
 def converse(model: LLM, n: int, sampling: Sampling, system: str | None) -> None:
     """Answers messages from standard input until it ends or a line is empty."""
     messages = [{"role": "system", "content": system}] if system else []
-    render_chat(model.tokenizer, [*messages, {"role": "user", "content": ""}])
+    model.tokenizer.chat([*messages, {"role": "user", "content": ""}])
     with _progress("compiling"):
         model.compile()
     while line := _ask():
         messages.append({"role": "user", "content": line})
-        ids = model.tokenizer.encode(render_chat(model.tokenizer, messages))
+        ids = model.tokenizer.encode(model.tokenizer.chat(messages))
         if model.tokenizer.bos is not None and ids[:2] == [model.tokenizer.bos] * 2:
             del ids[0]
         room = model.n_ctx - len(ids)
@@ -163,25 +163,31 @@ def bench(model: LLM, n_prompt: int, n_decode: int, repeat: int) -> dict[str, An
         )
     with _progress("compiling"):
         model.compile()
-        _timed(model, ids, 2)
+        measure(model, ids, min(n_decode, 2))
     with _progress("measuring"):
-        runs = [_timed(model, ids, n_decode) for _ in range(repeat)]
-    prompt_s, decode_s = (statistics.median(column) for column in zip(*runs, strict=True))
+        runs = [measure(model, ids, n_decode) for _ in range(repeat)]
+    prompt_rate, decode_rate = (
+        statistics.median(run[key] for run in runs)
+        for key in ("prompt_tokens_per_s", "decode_tokens_per_s")
+    )
     weights_bytes = model.stats["weights_bytes"]
-    decode_rate = (n_decode - 1) / decode_s if n_decode > 1 else 0.0
     return {
         "pp": n_prompt,
         "tg": n_decode,
-        "pp_tps": n_prompt / prompt_s,
+        "pp_tps": prompt_rate,
         "tg_tps": decode_rate,
         "weights_bytes": weights_bytes,
-        "read_bandwidth_fraction": decode_rate * weights_bytes / _read_bandwidth(),
+        "read_bandwidth_fraction": decode_rate * weights_bytes / _read_bandwidth(model.threads),
         "compile_s": model.stats["compile_s"],
         "plan_cached": model.stats["plan_cached"],
     }
 
 
-def _timed(model: LLM, ids: list[int], n: int) -> tuple[float, float]:
+def measure(model: LLM, ids: list[int], n: int) -> dict[str, float]:
+    """Speeds of one run over a prompt, from scratch, and `n` greedy tokens after it.
+
+    prompt_tokens_per_s covers the prompt and the first token, decode_tokens_per_s the others.
+    """
     model.forget()
     steps = model.generate(ids, n, stop_at_eos=False)
     start = time.perf_counter()
@@ -189,15 +195,20 @@ def _timed(model: LLM, ids: list[int], n: int) -> tuple[float, float]:
     first = time.perf_counter()
     for _ in steps:
         pass
-    return first - start, max(time.perf_counter() - first, 1e-9)
+    decode_s = max(time.perf_counter() - first, 1e-9)
+    return {
+        "prompt_tokens_per_s": len(ids) / (first - start),
+        "decode_tokens_per_s": (n - 1) / decode_s,
+    }
 
 
-def _read_bandwidth() -> float:
-    """Bytes per second that one thread reads from memory, the best of three passes."""
-    block = np.ones(_BANDWIDTH_BYTES // 8)
-    best = 1e9
-    for _ in range(3):
-        start = time.perf_counter()
-        block.max()
-        best = min(best, time.perf_counter() - start)
-    return _BANDWIDTH_BYTES / best
+def _read_bandwidth(threads: int) -> float:
+    """Bytes per second that so many threads read from memory, the best of three passes."""
+    parts = np.ones((threads, _BANDWIDTH_BYTES // 8 // threads))
+    with ThreadPoolExecutor(threads) as pool:
+        best = 1e9
+        for _ in range(3):
+            start = time.perf_counter()
+            list(pool.map(np.max, parts))
+            best = min(best, time.perf_counter() - start)
+    return parts.nbytes / best

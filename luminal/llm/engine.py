@@ -49,6 +49,11 @@ class LLM:
         """compile_s, plan_cached and weights_bytes, of what has been compiled so far."""
         return self._runner.stats()
 
+    @property
+    def threads(self) -> int:
+        """How many threads a call uses."""
+        return self._runner.threads
+
     def compile(self) -> None:
         """Compiles now what the first call would compile: the prompt and the decode program."""
         self._runner.compile()

@@ -21,6 +21,7 @@ from luminal.models.hyperparameters import DecoderConfig
 from luminal.models.llama import StepInputs, decoder_step
 from luminal.models.quantised import WeightInputs
 from luminal.models.rope import RopeTable
+from luminal.runtime.device import thread_count
 
 __all__ = ["Runner"]
 
@@ -52,6 +53,11 @@ class Runner:
         self._capacity = 0
         self._caches: list[np.ndarray] = []
         self._past = np.empty(0, np.uint8)
+
+    @property
+    def threads(self) -> int:
+        """How many threads a call uses."""
+        return thread_count(self._settings.threads)
 
     def stats(self) -> dict[str, Any]:
         """compile_s, plan_cached and weights_bytes so far."""

@@ -10,21 +10,21 @@ from datetime import UTC, datetime
 from typing import Any
 
 from luminal.errors import UnsupportedError, WeightsError
-from luminal.llm.tokenizer import Tokenizer
+from luminal.llm.vocabulary import Vocabulary
 
-__all__ = ["render_chat"]
+__all__ = ["Message", "render_chat"]
 
 Message = Mapping[str, str]
 
 
 def render_chat(
-    tokenizer: Tokenizer, messages: Sequence[Message], add_generation_prompt: bool = True
+    vocabulary: Vocabulary, messages: Sequence[Message], add_generation_prompt: bool = True
 ) -> str:
     """The prompt for some messages, each {"role": "system" | "user" | "assistant", "content": …}.
 
     Raises UnsupportedError when the file has no template, WeightsError when the template fails.
     """
-    source = tokenizer.vocabulary.chat_template
+    source = vocabulary.chat_template
     if source is None:
         raise UnsupportedError(
             "[chat] this model file has no chat template. Try `luminal run` for plain completion"
@@ -45,8 +45,8 @@ def render_chat(
         return environment.from_string(source).render(
             messages=[dict(message) for message in messages],
             add_generation_prompt=add_generation_prompt,
-            bos_token=_token_text(tokenizer, "bos"),
-            eos_token=_token_text(tokenizer, "eos"),
+            bos_token=_token_text(vocabulary, "bos"),
+            eos_token=_token_text(vocabulary, "eos"),
         )
     except (
         TemplateError,
@@ -59,9 +59,9 @@ def render_chat(
         raise WeightsError(f"[chat] the chat template of the file failed: {error}") from error
 
 
-def _token_text(tokenizer: Tokenizer, name: str) -> str:
-    token = tokenizer.vocabulary.special.get(name)
-    return "" if token is None else tokenizer.vocabulary.tokens[token]
+def _token_text(vocabulary: Vocabulary, name: str) -> str:
+    token = vocabulary.special.get(name)
+    return "" if token is None else vocabulary.tokens[token]
 
 
 def _to_json(value: Any, indent: int | None = None) -> str:

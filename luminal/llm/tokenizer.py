@@ -5,13 +5,14 @@ that end a text. Must not know the model's weights.
 """
 
 import codecs
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from luminal.errors import ArgumentError, OutOfRangeError
 from luminal.frontend.weights import GGUFFile, open_gguf
 from luminal.llm.bpe import BPE
 from luminal.llm.spm import SPM
+from luminal.llm.template import Message, render_chat
 from luminal.llm.vocabulary import CONTROL, Vocabulary, read_vocabulary
 
 __all__ = ["TextStream", "Tokenizer", "load_tokenizer"]
@@ -73,6 +74,13 @@ class Tokenizer:
         text = b"".join(map(self.token_bytes, kept)).decode("utf-8", "replace")
         strip = self.vocabulary.kind == "llama" and self.vocabulary.add_space_prefix
         return text[1:] if strip and text.startswith(" ") else text
+
+    def chat(self, messages: Sequence[Message], add_generation_prompt: bool = True) -> str:
+        """The prompt for a conversation, by the chat template of the file.
+
+        >>> tokenizer.chat([{"role": "user", "content": "Hello"}])  # doctest: +SKIP
+        """
+        return render_chat(self.vocabulary, messages, add_generation_prompt)
 
     def stream(self) -> TextStream:
         """A decoder that takes one id at a time."""
