@@ -110,11 +110,12 @@ def vstack(tensors: Sequence[Tensor]) -> Tensor:
     return cat([t if t.ndim > 1 else reshape(t, 1, -1) for t in tensors], 0)
 
 
-def _pad_index(x: Tensor, d: int, before: int, after: int, mode: str) -> Tensor:
+def _pad_index(x: Tensor, d: int, before: Expr, after: Expr, mode: str) -> Tensor:
     """Padding along one axis with elements of x: reflect, replicate or circular."""
     size = x.dims[d]
-    if mode == "reflect" and size.value is not None and max(before, after) >= size.value:
-        text = f"reflect needs less padding than elements. Got {before}, {after} for {size}."
+    room = size - 1 if mode == "reflect" else size
+    if mode != "replicate" and min((room - before).hi, (room - after).hi) < 0:
+        text = f"{mode} needs more elements. Got {before} before and {after} after {size}."
         raise fail(ShapeError, "pad", text)
     dims = (*x.dims[:d], size + before + after, *x.dims[d + 1 :])
     index = [to_expr(a) for a in axes_of(dims)]
@@ -147,7 +148,7 @@ def pad(
         if mode == "constant":
             x = x.through(pad_view(x.dims, d, before, after, fill))
         else:
-            x = _pad_index(x, d, int(before), int(after), mode)  # type: ignore[arg-type]
+            x = _pad_index(x, d, to_expr(before), to_expr(after), mode)
     return x
 
 
