@@ -37,7 +37,7 @@ from luminal.frontend.tensor import (
     shape_of,
 )
 from luminal.ir.dtype import boolean
-from luminal.ir.expr import ExprLike, const, maximum, minimum, to_expr
+from luminal.ir.expr import Expr, ExprLike, const, maximum, minimum, to_expr
 from luminal.ir.view import View, axes_of
 from luminal.ir.view import pad as pad_view
 
