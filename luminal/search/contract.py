@@ -229,7 +229,7 @@ def _build(facts: Facts, nest: Nest, choice: Choice) -> Option:
     """Loops and registers for one set of parameters."""
     shape = choice.shape
     steps = _steps(facts, nest, choice)
-    grid, left = assign_grid(facts, nest, _coarse_steps(choice, steps))
+    grid, left = assign_grid(facts, nest, _coarse_steps(facts, choice, steps))
     items: list[Item] = list(grid)
     vector = None if shape.horizontal else shape.vector
     if choice.by_rows:
@@ -277,21 +277,23 @@ def _steps(facts: Facts, nest: Nest, choice: Choice) -> list[tuple[Var, int]]:
     return order
 
 
-def _coarse_steps(choice: Choice, steps: list[tuple[Var, int]]) -> list[tuple[Var, int]]:
+def _coarse_steps(
+    facts: Facts, choice: Choice, steps: list[tuple[Var, int]]
+) -> list[tuple[Var, int]]:
     """What grid loops may cut: blocks of rows and columns; masked axes are cut by serial loops."""
-    shape, coarse = choice.shape, []
-    for axis, step in steps:
-        if axis in shape.masked and step > 1:
-            continue
-        if choice.by_rows:
-            if axis is shape.rows:
-                step = max(step, ROW_BLOCK // step * step)
-            elif axis is shape.vector:
-                step = max(step, COLUMN_BLOCK // step * step)
-        coarse.append((axis, step))
-    if choice.by_rows:
-        coarse.sort(key=lambda s: s[0] is shape.vector)
-    return coarse
+    shape = choice.shape
+    coarse = [(a, s) for a, s in steps if a not in shape.masked or s == 1]
+    if not choice.by_rows:
+        return coarse
+    blocks = {shape.rows: ROW_BLOCK, shape.vector: COLUMN_BLOCK}
+    while True:  # smaller blocks until every core has some
+        sizes = [(a, max(s, blocks[a] // s * s) if a in blocks else s) for a, s in coarse]
+        chunks = 1
+        for axis, size in sizes:
+            chunks *= -(-facts.extent(axis) // size)
+        if chunks >= 4 * facts.target.cores or blocks[shape.vector] < 2 * choice.width:
+            return sorted(sizes, key=lambda s: s[0] is shape.vector)
+        blocks[shape.vector] //= 2
 
 
 def _row_block(

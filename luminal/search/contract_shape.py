@@ -134,7 +134,8 @@ def _is_spread(facts: Facts, nest: Nest, a: Access, v: Var, bound: tuple[Var, ..
     """True if steps of the sum jump far, and many rows would pay for a dense copy."""
     many = any(x is not v and x not in a.axes and facts.extent(x) >= 48 for x in nest.free)
     size = facts.buffers[a.buffer].dtype.itemsize
-    return many and any((facts.stride(a, k) or 0) * size >= 1024 for k in bound)
+    steps = [abs(facts.stride(a, k) or 0) * size for k in bound if k in a.axes]
+    return many and min(steps, default=0) >= 1024
 
 
 def _is_packable(
@@ -143,7 +144,7 @@ def _is_packable(
 ) -> bool:  # fmt: skip
     """True if a copy of the operand, contiguous along the lanes, would be used repeatedly."""
     reused = any(x is not v and x not in a.axes and facts.extent(x) >= 8 for x in nest.free)
-    slides = any(_slides(k, x, (a,)) for k in bound for x in nest.free)
+    slides = any(_slides(facts, k, x, (a,)) for k in bound for x in nest.free)
     return reused and not slides and not has_data(a.flat) and not facts.masks(*reductions)
 
 
@@ -187,11 +188,11 @@ def _shape(
     window = tuple(
         k for k in bound
         if k is not v and facts.is_static(k) and facts.extent(k) <= WINDOW_LIMIT
-        and any(_slides(k, x, loads) for x in nest.free)
+        and any(_slides(facts, k, x, loads) for x in nest.free)
     )  # fmt: skip
     unrolled = tuple(
         k for k in window
-        if not scalars or _slides(k, v, loads) or (rows is not None and _slides(k, rows, loads))
+        if not scalars or any(_slides(facts, k, x, loads) for x in (v, rows) if x is not None)
     )  # fmt: skip
     deep = tuple(k for k in bound if k not in window)
     looped = frozenset(window) - frozenset(unrolled)
@@ -220,8 +221,16 @@ def _row_axis(
     return min(able, key=key) if able else None
 
 
-def _slides(k: Var, x: Var, loads: tuple[Access, ...]) -> bool:
-    return any({k, x} <= e.variables() for a in loads for e in a.index)
+def _slides(facts: Facts, k: Var, x: Var, loads: tuple[Access, ...]) -> bool:
+    """True if windows along k at neighbouring x overlap."""
+    for a in loads:
+        for e in a.index:
+            if {k, x} <= e.variables():
+                step, tap = e.coefficient(x), e.coefficient(k)
+                if step is not None and tap is not None and step.value and tap.value:
+                    if abs(step.value) < abs(tap.value) * facts.extent(k):
+                        return True
+    return False
 
 
 def window_step(facts: Facts, shape: Shape) -> tuple[int, int]:
