@@ -64,9 +64,13 @@ def evaluate(fn: Callable[..., Any], *args: Any, symbolic: bool | tuple[int, ...
 
 
 def check(
-    fn: Callable[..., Any], reference: Callable[..., Any], *args: Any, symbolic: bool | tuple[int, ...] = False,
-    rtol: float | None = None, atol: float | None = None,
-) -> None:  # fmt: skip
+    fn: Callable[..., Any],
+    reference: Callable[..., Any],
+    *args: Any,
+    symbolic: bool | tuple[int, ...] = False,
+    rtol: float | None = None,
+    atol: float | None = None,
+) -> None:
     """Equal dtypes, shapes and values (PyTorch's default tolerances), static and symbolic."""
     want = reference(*args)
     want = list(want) if isinstance(want, tuple | list) else want
