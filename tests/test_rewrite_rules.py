@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import luminal.rewrite
-from luminal.ir.dtype import boolean, f64
+from luminal.ir.dtype import boolean, f64, i8, i32, i64
 from luminal.ir.expr import axis_var, dim, to_expr
 from luminal.ir.interp import eval_term
 from luminal.ir.space import Value
@@ -40,6 +40,7 @@ BUFFERS = {
     "A": RNG.standard_normal((3, 8)), "B": RNG.standard_normal((3, 5)),
     "a": RNG.standard_normal(3), "b": RNG.standard_normal(8), "c": RNG.standard_normal(5),
     "mask": RNG.random((3, 8)) > 0.4, "rows": np.array([True, False, True]),
+    "q": RNG.integers(-128, 127, 8).astype(np.int8),
     "S": np.where(RNG.random((3, 8)) > 0.5, RNG.standard_normal((3, 8)), -np.inf),
 }  # fmt: skip
 BUFFERS["S"][1] = -np.inf
@@ -86,6 +87,7 @@ def shares(x: Term, axis: object) -> Term:
 
 x, xs = at("A", I, J), at("B", I, K)
 absent = num(float("-inf"))
+small = cast(load("q", (to_expr(J),), i8), i32)
 count = unary("recip", cast(index(SIZE), f64))
 CASES: dict[str, Term] = {
     "factor_leaves_sum": total(J, mul(mul(at("a", I), x), mul(at("b", J), num(3.0)))),
@@ -118,6 +120,11 @@ CASES: dict[str, Term] = {
         reduction("sum", (J,), binary("lt", absent, at("S", I, J))),
         total(J, exp2(at("S", I, J))), num(7.0),
     ),
+    "factor_leaves_inner_loops": reduction(
+        "sum", (J, K), mul(mul(at("a", I), at("b", J)), mul(at("c", K), x))
+    ),
+    "integer_sum_narrows": cast(total(J, cast(mul(small, small), i64)), f64),
+    "cast_of_wider_integer": cast(cast(mul(small, small), i64), f64),
     "common_power_cancels": mul(
         total(J, mul(exp2(x), at("b", J))), unary("recip", total(J, exp2(x)))
     ),

@@ -133,9 +133,13 @@ class _Chooser:
                 repeated |= again
             if n in self.cuts.stored:
                 continue
-            self.candidate[n] = repeated or len(keys) > 1
+            self.candidate[n] = repeated or len(keys) > 1 or keys & self.cuts.shared != set()
             self.repeated[n] = repeated
             self.readers[n] = len(keys)
+            if self.candidate[n] and self._widens(n):  # what it is made from is stored instead
+                self.candidate[n] = False
+                self.cuts.shared.add(n)
+                continue
             if not self.candidate[n] and self.users[n]:
                 user = self.users[n][0][0]
                 root[n] = root[user] if _elementwise(self.nodes[user]) else user
@@ -149,9 +153,18 @@ class _Chooser:
     def _repeats(self, view: View) -> bool:
         return not self._plain(view) and _expands(view)
 
+    def _widens(self, n: int) -> bool:
+        """A cast to more bits, which costs less to repeat than to store."""
+        node = self.nodes[n]
+        if node.op != "Cast":
+            return False
+        return node.dtype.bits > self.nodes[node.inputs[0].node].dtype.bits
+
     def _use(self, n: int, user: int, slot: int, root: list[int]) -> tuple[object, bool]:
         node = self.nodes[user]
         view = node.inputs[slot].view
+        if user in self.cuts.shared:
+            return user, self.repeated[user] or self._repeats(view)
         if node.op == "Gather":
             return (user, slot), True
         if node.op == "Scatter":

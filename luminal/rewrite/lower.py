@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from luminal.ir.dtype import DType, boolean, f32
+from luminal.ir.dtype import DType, boolean
 from luminal.ir.expr import Expr, Var, axis_var, const, to_expr
 from luminal.ir.graph import ConstantData, Edge, Node
 from luminal.ir.numeric import full, lowest
@@ -31,6 +31,7 @@ from luminal.ir.term import (
 from luminal.ir.view import axes_of
 from luminal.rewrite.fold import fold, padded_sum, selects_on
 from luminal.rewrite.prepare import MAX_UNROLL
+from luminal.rewrite.rules.dtype import computed_in
 from luminal.rewrite.rules.index import Split, divisors
 
 __all__ = ["Axes", "Lowering"]
@@ -88,8 +89,7 @@ class Lowering:
 
     def wide(self, dtype: DType) -> DType:
         """The dtype in which values of `dtype` are computed."""
-        half = self.widen and dtype.is_float and dtype.bits == 16
-        return f32 if half else dtype
+        return computed_in(dtype, self.widen)
 
     def at(self, number: int, where: tuple[Expr, ...]) -> Term:
         """The element of a node at these indices."""

@@ -22,6 +22,7 @@ from luminal.rewrite.rules.algebra import (
     split_product,
     split_sum,
 )  # fmt: skip
+from luminal.rewrite.rules.dtype import cast_of_wider_integer, integer_sum_narrows
 
 __all__ = ["RULES", "Rule"]
 
@@ -58,6 +59,23 @@ def factor_leaves_sum(graph: EGraph, c: int, node: ENode) -> Iterator[int]:
             yield graph.mul(free, graph.make("rsum", (node[1][0], one), node[2], axes))
         return
     yield graph.mul(free, graph.make(node[0], (*node[1][:-1], rest), node[2], axes))
+
+
+def factor_leaves_inner_loops(graph: EGraph, c: int, node: ENode) -> Iterator[int]:
+    """R1 for some of the axes: Σ_{K,I} f·r = Σ_K f·Σ_I r, f free of I but not of K.
+
+    Reason: f (a scale per block) is multiplied once per block. Condition: as in R1.
+    """
+    axes, _ = _axes(node)
+    if len(axes) < 2 or not _wide(node):
+        return
+    for inner in axes:
+        own = frozenset((inner,))
+        free, rest = split_product(graph, node[1][0], own)
+        if free is not None and rest is not None and not graph.free(free).isdisjoint(axes):
+            outer = tuple(a for a in axes if a != inner)
+            body = graph.mul(free, graph.make("sum", (rest,), node[2], (inner,)))
+            yield graph.make("sum", (body,), node[2], outer)
 
 
 def sum_of_invariant(graph: EGraph, c: int, node: ENode) -> Iterator[int]:
@@ -348,10 +366,17 @@ def _powered(graph: EGraph, c: int) -> Iterator[tuple[int, int]]:
 
 RULES: dict[str, tuple[Rule, ...]] = {
     "sum": (
-        factor_leaves_sum, sum_of_invariant, sum_of_powers, squares_from_mean, choice_leaves_sum,
+        factor_leaves_sum,
+        factor_leaves_inner_loops,
+        sum_of_invariant,
+        sum_of_powers,
+        squares_from_mean,
+        choice_leaves_sum,
         any_above,
+        integer_sum_narrows,
     ),
     "rsum": (factor_leaves_sum,),
-    "mul": (common_power_cancels,),
     "rmax": (maximum_of_invariant, constant_leaves_maximum),
-}  # fmt: skip
+    "mul": (common_power_cancels,),
+    "cast": (cast_of_wider_integer,),
+}
