@@ -53,10 +53,10 @@ class WeightInputs:
         rounded = (shifted.cast("i32") - (_INT8_MAX + 1)).cast("i8").cast("i32")
         quants = self._plane(weight.name, planes.quants).cast("i32")
         quants = quants.reshape(rows, blocks, groups, size)
-        dots = (rounded[:, None] * quants).sum(-1).cast("f32")
+        dots = (rounded[:, None] * quants).sum(-1, dtype="i32").cast("f32")
         total = dots * self._scale(weight, "scale").reshape(rows, blocks, groups)
         if planes.minimum is not None:
-            sums = rounded.sum(-1).cast("f32")[:, None]
+            sums = rounded.sum(-1, dtype="i32").cast("f32")[:, None]
             total = total + sums * self._scale(weight, "minimum").reshape(rows, blocks, groups)
         return (total * step.reshape(x.dims[0], 1, blocks, groups)).sum((2, 3))
 
