@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from luminal.codegen.schedule_rules import IllegalSchedule
-from luminal.ir.dtype import f32, i8, i32, u4, u8
+from luminal.ir.dtype import f16, f32, i8, i32, u4, u8
 from luminal.ir.expr import const, dim, to_expr
 from luminal.ir.plan import Kernel, Online, Schedule, Stage
 from luminal.ir.term import Term, binary, cast, cond, constant, reduction, select, unary
@@ -209,3 +209,21 @@ def test_dot_products_of_bytes(kind, rows, columns):
         return
     c.check(replace(kernel, schedule=parse(text)))
     c.check(replace(kernel, schedule=parse(text)), native=True)
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize("kind", [f32, f16], ids=lambda d: d.name)
+@pytest.mark.parametrize("columns", [5, 16, 39])
+def test_variance_tile_by_tile(columns, kind, symbolic):
+    c = Case()
+    size = columns
+    if symbolic:
+        c.dims, size = {"S": columns}, dim("S", 1, 4096)
+    c.buffer("x", (6, size), kind, c.rng.standard_normal((6, columns)) + 50)
+    c.buffer("z", (6,), kind)
+    i, k = c.axis("i", 6), c.axis("k", size)
+    kernel = c.kernel((i,), "z", (i,), reduction("wsum", (k,), c.load("x", i, k)))
+    rows = Online("k", 8, parse("i:4 k:8 / i:1v"), parse("i:4 k:2 / k:1u i:1v"), parse(""))
+    lanes = Online("k", 8, parse("i:1 k:8 / k:1v"), parse("i:1 k:8 / k:1v"), parse(""))
+    for items in (("i:4", rows), ("i:1", lanes)):
+        c.check(scheduled(kernel, *items), rtol=3e-3 if kind == f16 else 2e-5, native=True)

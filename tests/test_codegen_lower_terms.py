@@ -286,3 +286,16 @@ def test_lane_count_comes_from_the_schedule():
     with pytest.raises(Exception, match="lanes"):
         c.buffer("z", (3, 21))
         c.lowered(c.kernel((i, j), "z", (i, j), constant(1.0, dt.f32), parse("j:6 / j:1v")))
+
+
+@pytest.mark.parametrize("text", ["", "i:4 / i:1v"])
+def test_gather_from_an_empty_dimension_reads_nothing(text):
+    c = Case()
+    i = c.axis("i", 6)
+    c.dims = {"n": 0}
+    c.buffer("x", (dim("n", 0, 9),))
+    c.buffer("n", (6,), dt.i64, [0] * 6)
+    c.buffer("z", (6,))
+    read = c.load("x", data(c.load("n", i), dim("n", 0, 9)))
+    kernel = c.kernel((i,), "z", (i,), read, schedule(text))
+    assert Interpreter(c.lowered(kernel), c.bits, c.dims).run()

@@ -226,6 +226,7 @@ class Evaluator:
         place = self.places[t.buffer]
         address = self.address(t, place, t.indices, tile, u)
         needed = None if self.is_safe(t) else mask
+        needed = self._not_empty(t, tile, u, mask, needed)
         data_mask = mask
         if address.stride != 0:
             lanes = None if place.local else self.lane_mask(tile, u)
@@ -271,6 +272,18 @@ class Evaluator:
         extra = sum(c * v for c, v in zip(steps, u))
         mask = None if place.local else self.lane_mask(tile, u)
         return dot_operand(self.memory, place, base, extra, tile, mask)
+
+    def _not_empty(
+        self, t: Term, tile: Tile, u: Replica, mask: Operand | None, needed: Operand | None
+    ) -> Operand | None:
+        """Where a gather may read of a dimension that may have no element to clamp to."""
+        for e in t.indices:
+            if all(a.extent is None or a.extent.lo > 0 for a in data_atoms(e)):
+                continue
+            for atom in data_atoms(self.expression(e, tile, u)):
+                inside = self.data_inside(atom, self._all_masks(tile, u, mask))
+                needed = inside if needed is None else self.arith.both(needed, inside)
+        return needed
 
     def address(
         self, key: object, place: Place, index: tuple[Expr, ...], tile: Tile, u: Replica
