@@ -9,7 +9,7 @@ import numpy as np
 
 from luminal.frontend.tensor import Tensor, to_graph
 from luminal.ir.dtype import boolean, by_name, f32, i64
-from luminal.ir.expr import Expr, ExprLike, const, to_expr
+from luminal.ir.expr import Expr, ExprLike, Var, const, to_expr
 from luminal.ir.graph import Edge, Graph, GraphBuilder, Output
 from luminal.ir.interp import run_graph, run_plan
 from luminal.ir.plan import Plan
@@ -87,8 +87,9 @@ def check(
 class RandomGraph:
     """Grows a random graph of all primitives and views from a seed."""
 
-    def __init__(self, seed: int, size: int = 14):
+    def __init__(self, seed: int, size: int = 14, symbolic: bool = False):
         self.rng = np.random.default_rng(seed)
+        self.symbol = to_expr(Var("n", 1, 8)) if symbolic else None
         self.g = GraphBuilder()
         self.floats = [self.g.input("a", self._shape(), f32), self.g.input("b", self._shape(), f32)]
         self.g.input("unused", (const(3),), f32)
@@ -98,7 +99,10 @@ class RandomGraph:
 
     def _shape(self) -> tuple[Expr, ...]:
         rank = int(self.rng.integers(1, 4))
-        return tuple(const(int(n)) for n in self.rng.choice([1, 2, 3, 4, 6], rank))
+        sizes = [const(int(n)) for n in self.rng.choice([1, 2, 3, 4, 6], rank)]
+        if self.symbol is not None and self.rng.random() < 0.6:
+            sizes[int(self.rng.integers(rank))] = self.symbol
+        return tuple(sizes)
 
     def _pick(self) -> Edge:
         recent = self.floats[-6:]
