@@ -1,7 +1,7 @@
 """Timing: how candidates are compared by the clock.
 
 In: candidates and a function that runs one trial. Out: candidates with their times, fastest first.
-Slow ones are given up after their first run; those that are close are measured again in turn.
+Slow ones are given up after their first run; the others are measured again in turn.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from luminal.ir.plan import Buffer, Kernel
 __all__ = ["Measure", "Outcome", "Trial", "race"]
 
 GIVE_UP = 1.5
-CLOSE = 1.08
-ROUNDS = 2
+CLOSE = 1.3
+FINALISTS = 4
+ROUNDS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,21 +53,22 @@ def race(
 ) -> list[tuple[float, int]]:
     """(time in µs, position) of the trials that ran, fastest first. The first always runs.
 
-    `deadline` is a value of `time.monotonic`; `tick` is called after every run.
+    `deadline` is a value of `time.monotonic`; `tick` is called after every run. Those that are
+    not clearly slower run again, all in turn, so that a busy moment does not decide.
     """
     times: dict[int, float] = {}
-    best = math.inf
     for position, trial in enumerate(trials):
         if position and time.monotonic() > deadline:
             break
-        outcome = measure(_within(trial, best * GIVE_UP))
+        outcome = measure(_within(trial, min(times.values(), default=math.inf) * GIVE_UP))
         tick()
         if not outcome.error and outcome.time_us < math.inf:
             times[position] = outcome.time_us
-            best = min(best, outcome.time_us)
-    close = sorted(p for p, t in times.items() if t <= best * CLOSE)
-    for _ in range(ROUNDS if len(close) > 1 else 0):
-        for position in close[:3]:
+    best = min(times.values(), default=math.inf)
+    close = sorted((p for p, t in times.items() if t <= best * CLOSE), key=lambda p: times[p])
+    close = sorted({*close[:FINALISTS], *(p for p in times if p == 0)})
+    for turn in range(ROUNDS if len(close) > 1 else 0):
+        for position in close if turn % 2 else reversed(close):
             if time.monotonic() > deadline:
                 break
             outcome = measure(_within(trials[position], math.inf))
