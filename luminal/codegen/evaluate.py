@@ -232,7 +232,9 @@ class Evaluator:
             lanes = None if place.local else self.lane_mask(tile, u)
             if lanes is not None:
                 needed = lanes if needed is None else self.arith.both(needed, lanes)
-            data_mask = self._all_masks(tile, u, mask)
+            atoms = (a for e in t.indices for a in data_atoms(e))
+            if any(tile.lane_axis in a.variables() for a in atoms):
+                data_mask = self._all_masks(tile, u, mask)
             if address.stride is None and needed is None:
                 found = self._transposed(t, place, tile, u)
                 if found is not None:
