@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from luminal.codegen.loopir import Block, For, If, Let, Load, Value
 from luminal.codegen.schedule_rules import IllegalSchedule
 from luminal.ir.dtype import f16, f32, i8, i32, u4, u8
 from luminal.ir.expr import const, dim, to_expr
@@ -99,7 +100,8 @@ def attention(c: Case, heads=2, rows=10, keys=13, depth=8, causal=False, symboli
 
 
 def flash(kernel: Kernel, query: Term, block_q=4, block_k=4, split=False) -> Kernel:
-    stage = Stage(number(kernel, query), parse("q:4 d:4").items, parse("/ d:1u q:1v").regs)
+    copy = parse("q:4 d:4 / d:1u q:1v")
+    stage = Stage(number(kernel, query), copy.items, copy.regs, ((1, 1), (0, 1)))
     online = Online(
         "j", block_k, parse("q:4 j:2 d:2 / d:1u j:1u q:1v"), parse("q:4 j:2 / j:1u q:1v"),
         parse("e:8 q:2 j:2 / j:1u q:1u e:1v"), split,
@@ -149,18 +151,23 @@ def test_convolution_with_split_ranges(stride, window, size, text):
     c.check(replace(kernel, schedule=parse(text) if text else None), native=True)
 
 
-def test_interior_of_a_split_convolution_has_no_masks():
-    from luminal.codegen.loopir import For, If, Let, Load
+def blocks(block: Block):
+    """The block and all inside."""
+    yield block
+    for s in block.body:
+        inner = (s.body,) if isinstance(s, For) else ()
+        for b in (s.then, s.orelse) if isinstance(s, If) else inner:
+            yield from blocks(b)
 
+
+def statements(block: Block):
+    """All statements of a block and what is inside."""
+    return (s for b in blocks(block) for s in b.body)
+
+
+def test_interior_of_a_split_convolution_has_no_masks():
     c, kernel = convolution(18, 1, 3, 1, 2)
     function = c.check(replace(kernel, schedule=parse("o:2 y:1 x:8s c:1 ky:1s / kx:1u o:1u x:1v")))
-
-    def blocks(block):
-        yield block
-        for s in block.body:
-            inner = (s.body,) if isinstance(s, For) else ()
-            for b in (s.then, s.orelse) if isinstance(s, If) else inner:
-                yield from blocks(b)
 
     inner = [b.body for b in blocks(function.body) if sum(isinstance(s, Load) for s in b.body) > 6]
     plain = [b for b in inner if all(s.mask is None for s in b if isinstance(s, Load))]
@@ -227,3 +234,11 @@ def test_variance_tile_by_tile(columns, kind, symbolic):
     lanes = Online("k", 8, parse("i:1 k:8 / k:1v"), parse("i:1 k:8 / k:1v"), parse(""))
     for items in (("i:4", rows), ("i:1", lanes)):
         c.check(scheduled(kernel, *items), rtol=3e-3 if kind == f16 else 2e-5, native=True)
+
+
+def test_attention_reads_whole_vectors():
+    c = Case()
+    kernel, query = attention(c, 2, 16, 16)
+    loads = [s for s in statements(c.lowered(flash(kernel, query)).body) if isinstance(s, Load)]
+    strided = [s for s in loads if isinstance(s.offset, Value) and s.offset.lanes > 1]
+    assert len(loads) > 20 and not strided

@@ -18,6 +18,7 @@ from luminal.codegen.staging import Stager
 from luminal.codegen.terms import Facts, fold, most_negative, outer_reductions
 from luminal.codegen.tile import Extent, extent_of
 from luminal.ir.expr import Expr, Var, floor_div, to_expr
+from luminal.ir.layout import Layout
 from luminal.ir.plan import Item, Loop, Online, Schedule
 from luminal.ir.term import Term, binary, cast, constant, index, load, reduction, unary
 
@@ -58,6 +59,13 @@ def without(schedule: Schedule, axis: Var) -> Schedule:
     )
 
 
+def _lanes_innermost(axes: tuple[Var, ...], schedule: Schedule) -> Layout:
+    """The layout of a local array whose vectors along the schedule's lanes are contiguous."""
+    lanes = [r.axis for r in schedule.regs if r.role == "vector"]
+    last = [n for n, a in enumerate(axes) if a.name in lanes]
+    return tuple((n, 1) for n in (*(n for n in range(len(axes)) if n not in last), *last))
+
+
 @dataclass(frozen=True, slots=True)
 class _Array:
     """A local array and its axes."""
@@ -88,9 +96,10 @@ class _Carried:
         self.over = self.stager.open_axes(self.x.free - {axis}, state)
         self.arrays: list[_Array] = []
 
-    def array(self, axes: tuple[Var, ...], term: Term) -> _Array:
-        """A state that lives as long as the loop."""
-        found = _Array(self.stager.allocate(axes, self.state, term), axes)
+    def array(self, axes: tuple[Var, ...], term: Term, schedule: Schedule) -> _Array:
+        """A state that lives as long as the loop, contiguous along the schedule's lanes."""
+        layout = _lanes_innermost(axes, schedule)
+        found = _Array(self.stager.allocate(axes, self.state, term, layout), axes)
         self.arrays.append(found)
         return found
 
@@ -151,7 +160,8 @@ class _Carried:
         state = self.state.enter(self.axis, offset, extent, self.item.tile)
         used = self.stager.offset
         axes = self.stager.open_axes(self.x.free, state)
-        tile = _Array(self.stager.allocate(axes, state, self.x), axes)
+        layout = _lanes_innermost(axes, self.item.logits)
+        tile = _Array(self.stager.allocate(axes, state, self.x, layout), axes)
         self.nest(state, self.item.logits, tile.out(fold(self.x, facts)))
         self.advance(state, tile, offset, facts)
         self.stager.offset = used
@@ -166,9 +176,12 @@ class _Softmax(_Carried):
 
     def start(self) -> None:
         """The maximum starts at the lowest finite number, the sums at 0."""
-        self.top, self.raised, self.factor = (self.array(self.over, self.x) for _ in range(3))
+        self.top, self.raised, self.factor = (
+            self.array(self.over, self.x, self.plain) for _ in range(3)
+        )
         self.sums = {
-            r: self.array(self.stager.open_axes(r.free, self.state), r) for r in self.nodes
+            r: self.array(self.stager.open_axes(r.free, self.state), r, self.item.values)
+            for r in self.nodes
         }
         lowest = constant(most_negative(self.x.dtype), self.top.place.dtype)
         self.nest(self.state, self.plain, self.top.out(lowest))
@@ -212,7 +225,7 @@ class _Moments(_Carried):
     def start(self) -> None:
         """Nothing seen yet."""
         self.mean, self.squares, self.own, self.spread = (
-            self.array(self.over, self.x) for _ in range(4)
+            self.array(self.over, self.x, self.plain) for _ in range(4)
         )
         zero = constant(0.0, self.mean.place.dtype)
         self.nest(self.state, self.plain, self.mean.out(zero), self.squares.out(zero))
