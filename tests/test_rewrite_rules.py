@@ -10,7 +10,7 @@ import pytest
 
 import luminal.rewrite
 from luminal.ir.dtype import boolean, f64, i8, i32, i64
-from luminal.ir.expr import axis_var, dim, to_expr
+from luminal.ir.expr import axis_var, const, dim, to_expr
 from luminal.ir.interp import eval_term
 from luminal.ir.space import Value
 from luminal.ir.term import (
@@ -26,7 +26,7 @@ from luminal.ir.term import (
     unary,
 )  # fmt: skip
 from luminal.rewrite.egraph import EGraph
-from luminal.rewrite.rules.index import divisors
+from luminal.rewrite.rules.index import divisors, joined
 from luminal.rewrite.rules.reduce import RULES
 from luminal.rewrite.saturate import saturate
 from luminal.search.extract import make_term
@@ -214,6 +214,22 @@ def test_axis_splits_follow_the_indices() -> None:
     blocks = load("s", (to_expr(wide) // 32,), f64)
     assert divisors(mul(blocks, load("q", (to_expr(wide),), f64)), wide) == (32,)
     assert divisors(load("q", (to_expr(wide),), f64), wide) == ()
+
+
+def test_axes_join_where_memory_is_contiguous() -> None:
+    a, b = axis_var("p", 3), axis_var("r", 8)
+    flat, split = to_expr(a) * 8 + b, (to_expr(a), to_expr(b))
+    buffers = {"v": RNG.standard_normal(24), "w": RNG.standard_normal((3, 8)), "a": BUFFERS["a"]}
+    body = mul(mul(load("v", (flat,), f64), load("w", split, f64)), at("a", a))
+    term = reduction("sum", (a, b), body)
+    shapes = {"v": (const(24),), "w": (const(3), const(8)), "a": (const(3),)}
+    found = joined(term, shapes, lambda e, used: axis_var("k", e))
+    assert found is not None and [x.extent for x in found.term.axes] == [24]
+    np.testing.assert_allclose(
+        eval_term(found.term, (), buffers), eval_term(term, (), buffers), rtol=1e-12
+    )
+    gaps = reduction("sum", (a, b), load("w", (to_expr(b) % 3, to_expr(a)), f64))
+    assert joined(gaps, shapes, lambda e, used: axis_var("k", e)) is None
 
 
 def test_saturation_is_linear_in_long_products() -> None:

@@ -5,16 +5,20 @@ In: a Graph and the numerics policy. Out: a Space. This file only strings the st
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from luminal.ir.dtype import bf16, f16
 from luminal.ir.expr import Expr
 from luminal.ir.graph import ConstantData, Graph, Node
 from luminal.ir.space import Call, Cut, Region, Result, Source, Space
-from luminal.ir.term import Term, data
+from luminal.ir.term import Term, data, postorder, substitute
+from luminal.ir.view import Shape
 from luminal.rewrite.cuts import choose_cuts, is_leaf
 from luminal.rewrite.egraph import EGraph
 from luminal.rewrite.lower import Lowering
 from luminal.rewrite.prepare import Prepared, prepare
 from luminal.rewrite.regions import Part, Use, split
+from luminal.rewrite.rules.index import joined
 from luminal.rewrite.saturate import saturate
 
 __all__ = ["rewrite"]
@@ -96,7 +100,8 @@ def _region(part: Part, widen: bool) -> Region:
     graph = EGraph()
     made = [(i, *_root(lowering, i)) for i in _cut_numbers(part)]
     roots = [graph.add(term) for _, _, _, term in made]
-    for whole, parts in lowering.equal:
+    shapes = {name: nodes[i].shape for i, name in {**stored, **soft}.items()}
+    for whole, parts in [*lowering.equal, *_joined(lowering, [m[3] for m in made], shapes)]:
         graph.union(graph.add(whole), graph.add(parts))
     for s in lowering.splits:
         inner = graph.reduce("sum", (s.within,), graph.add(s.parts))
@@ -115,6 +120,19 @@ def _region(part: Part, widen: bool) -> Region:
                         number[graph.find(root)], i in part.stored, ordered, dest))  # fmt: skip
     held = tuple(Source(name, nodes[i].shape, nodes[i].dtype) for i, name in sources.items())
     return Region(values, tuple(cuts), held, notes)
+
+
+def _joined(
+    lowering: Lowering, roots: list[Term], shapes: dict[str, Shape]
+) -> Iterator[tuple[Term, Term]]:
+    """Equal terms with joined axes, and what their subterms' buffers hold there."""
+    for t in postorder(*roots):
+        found = joined(t, shapes, lowering.axes.fresh) if len(t.axes) > 1 else None
+        if found is not None:
+            yield found.whole, found.term
+            for whole, held in lowering.equal:
+                if not whole.free.isdisjoint(found.env):
+                    yield substitute(whole, found.env), substitute(held, found.env)
 
 
 def _root(lowering: Lowering, i: int) -> tuple[tuple, list[tuple[Expr, tuple]], Term]:

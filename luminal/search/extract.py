@@ -38,6 +38,7 @@ __all__ = ["extract"]
 
 _SWEEPS = 3
 _FORBIDDEN = 1e4
+_LOOP = 1e-3
 
 
 def extract(space: Space, target: Target, *, hints: dict[str, int], k: int) -> list[Plan]:
@@ -205,6 +206,7 @@ class _Solver:
         work += (WEIGHTS[choice.op] + 0.05) * self.machine.points(free & self.axes)
         if choice.op in REDUCTIONS:
             own = frozenset(choice.payload)  # type: ignore[arg-type]
+            work *= 1 + _LOOP * len(own)
             last = best[choice.args[-1]]
             if choice.op == "rsum":
                 x = choice.args[0]
