@@ -183,8 +183,12 @@ def test_illegal_schedules_are_refused():
 
 
 @pytest.mark.parametrize("rows,columns", [(16, 32), (21, 37), (40, 8)])
-def test_transposing_loads(rows, columns):
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_transposing_loads(rows, columns, symbolic):
     c = Case()
+    if symbolic:
+        c.dims = {"R": rows, "S": columns}
+        rows, columns = dim("R", 1, 999), dim("S", 1, 999)
     c.buffer("x", (columns, rows))
     c.buffer("z", (rows, columns))
     i, j = c.axis("i", rows), c.axis("j", columns)
@@ -204,9 +208,10 @@ def test_dot_products_of_bytes(kind, rows, columns):
         bits = c.rng.integers(0, 255, (rows, columns // 2))
     layout = ((0, 16), (1, 4), (0, 1), (1, 1)) if kind != u4 else ()
     c.buffer("w", (rows, columns), kind, bits.astype(kind.np), layout)
-    c.buffer("x", (3, columns), i8)
-    c.buffer("z", (3, rows), i32)
-    m, n, k = c.axis("m", 3), c.axis("n", rows), c.axis("k", columns)
+    c.dims, many = {"M": 3}, dim("M", 1, 99)
+    c.buffer("x", (many, columns), i8)
+    c.buffer("z", (many, rows), i32)
+    m, n, k = c.axis("m", many), c.axis("n", rows), c.axis("k", columns)
     body = binary("mul", cast(c.load("w", n, k), i32), cast(c.load("x", m, k), i32))
     kernel = c.kernel((m, n), "z", (m, n), reduction("sum", (k,), body))
     text = "n:16 m:2 k:8 / m:1u k:4u k:1d n:8u n:1v"

@@ -253,11 +253,12 @@ class Evaluator:
             return None
         first = u[p] // tile.lanes * tile.lanes
         group = (*u[:p], first, *u[p + 1 :])
-        key = ("square", t, place.version, tuple(c * v for c, v in zip(steps, group)))
+        offsets = tile.clamped_offsets(u)
+        key = ("square", t, place.version, offsets, tuple(c * v for c, v in zip(steps, group)))
         columns = tile.squares.get(key)
         if columns is None or not all(self.emit.alive(c) for c in columns):
             extra = sum(c * v for c, v in zip(steps, group))
-            columns = transposed(self.memory, place, base, extra, tile)
+            columns = transposed(self.memory, place, tile.clamped_base(base, u), extra, tile)
             tile.squares[key] = columns
         return columns[u[p] - first]
 
@@ -273,7 +274,7 @@ class Evaluator:
             raise IllegalSchedule("[schedule] a dot operand needs groups of 4 in its layout.")
         extra = sum(c * v for c, v in zip(steps, u))
         mask = None if place.local else self.lane_mask(tile, u)
-        return dot_operand(self.memory, place, base, extra, tile, mask)
+        return dot_operand(self.memory, place, tile.clamped_base(base, u), extra, tile, mask)
 
     def _not_empty(
         self, t: Term, tile: Tile, u: Replica, mask: Operand | None, needed: Operand | None
@@ -299,6 +300,11 @@ class Evaluator:
         base, address, steps = found
         if steps is None:
             return address_of(base.substitute(tile.substitution(u)), tile.lane)
+        if tile.clamps:
+            offsets = (key, tile.clamped_offsets(u))
+            if offsets not in tile.clamped:
+                tile.clamped[offsets] = address_of(tile.clamped_base(base, u), tile.lane)
+            address = tile.clamped[offsets]
         return address.moved(sum(c * v for c, v in zip(steps, u)))
 
     def data_inside(self, atom: Data, mask: Operand | None) -> Operand:

@@ -14,7 +14,7 @@ from itertools import product
 from luminal.codegen.loopir import Operand
 from luminal.codegen.memory import Address
 from luminal.codegen.schedule_rules import IllegalSchedule
-from luminal.ir.expr import ONE, Expr, Var, ceil_div, const, minimum, to_expr
+from luminal.ir.expr import ONE, ZERO, Expr, Var, ceil_div, const, minimum, to_expr
 from luminal.ir.plan import Reg
 from luminal.ir.term import Term
 
@@ -89,7 +89,9 @@ class Tile:
     lane_axis: Var | None = None
     lanes: int = 1
     memo: dict[MemoKey, Operand] = field(default_factory=dict)
+    clamps: dict[Var, Var] = field(default_factory=dict)
     affine: dict[object, tuple[Expr, Address, Replica | None]] = field(default_factory=dict)
+    clamped: dict[object, Address] = field(default_factory=dict)
     masks: dict[int, Operand | None] = field(default_factory=dict)
     squares: dict[object, list[Operand]] = field(default_factory=dict)
     _positions: dict[Term, tuple[int, ...]] = field(default_factory=dict)
@@ -133,7 +135,23 @@ class Tile:
 
     def substitution(self, replica: Replica) -> dict[Var, Expr]:
         """Register variables as constants."""
-        return {r.var: const(u) for r, u in zip(self.registers, replica)}
+        found = {r.var: const(u) for r, u in zip(self.registers, replica)}
+        for axis, var in self.clamps.items():
+            found[var] = self.clamp(axis, replica)
+        return found
+
+    def clamp(self, axis: Var, replica: Replica) -> Expr:
+        """The offset of a replica along an axis of run-time extent, kept inside."""
+        offset = self.offset(axis, replica)
+        return minimum(const(offset), self.left[axis].expr - ONE) if offset else ZERO
+
+    def clamped_base(self, base: Expr, replica: Replica) -> Expr:
+        """An address with its clamps put in."""
+        return base.substitute({var: self.clamp(a, replica) for a, var in self.clamps.items()})
+
+    def clamped_offsets(self, replica: Replica) -> Replica:
+        """The offsets that decide the clamps."""
+        return tuple(self.offset(a, replica) for a in self.clamps)
 
     def is_dynamic(self, axis: Var) -> bool:
         """Whether the number of valid replicas along the axis is known at run time only."""
@@ -142,7 +160,7 @@ class Tile:
     def child(self, env: Mapping[Var, Expr], left: Mapping[Var, Extent]) -> Tile:
         """The same registers inside a loop; values made there do not leak out."""
         return Tile({**self.env, **env}, {**self.left, **left}, self.registers, self.lane,
-                    self.lane_axis, self.lanes, dict(self.memo))  # fmt: skip
+                    self.lane_axis, self.lanes, dict(self.memo), self.clamps)  # fmt: skip
 
 
 def extend(
@@ -152,6 +170,7 @@ def extend(
     registers = list(tile.registers)
     env, lane, lane_axis, lanes = dict(tile.env), tile.lane, tile.lane_axis, tile.lanes
     shift: dict[Var, Expr] = {}
+    clamps = dict(tile.clamps)
     rest: dict[Var, int] = {}
     for reg in regs:
         axis = axes[reg.axis]
@@ -174,9 +193,12 @@ def extend(
     for axis, offset in shift.items():
         whole = tile.left[axis]
         if whole.value is None and axis != lane_axis:
-            offset = minimum(offset, whole.expr - ONE)
+            clamps[axis] = Var(f"{prefix}min{len(clamps)}", 0, (whole.most or 1) - 1)
+            offset = to_expr(clamps[axis])
         env[axis] = env[axis] + offset
-    return Tile(env, dict(tile.left), tuple(registers), lane, lane_axis, lanes, dict(tile.memo))
+    return Tile(
+        env, dict(tile.left), tuple(registers), lane, lane_axis, lanes, dict(tile.memo), clamps
+    )
 
 
 def steps(whole: Extent, tile: int) -> Expr:
