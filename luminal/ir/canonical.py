@@ -99,7 +99,8 @@ def canonical(kernel: Kernel) -> Canonical:
     )  # fmt: skip
     plain = {old.name: new.name for old, new in axes.items()}
     new = Kernel("k", tuple(axes[a] for a in kernel.axes), stores, None,
-                 tuple(plain[a] for a in kernel.ordered))  # fmt: skip
+                 tuple(plain[a] for a in kernel.ordered),
+                 tuple(dims[v] for v in kernel.sizes))  # fmt: skip
     if kernel.schedule is not None:
         new = replace(new, schedule=rename_schedule(kernel.schedule, plain, names))
     return Canonical(new, buffers, tuple(v.name for v in kernel.dims()), tuple(plain.items()))

@@ -7,7 +7,7 @@ its axes are split, ordered and mapped to the machine, and never what is compute
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from luminal.ir.dtype import DType
@@ -26,7 +26,7 @@ __all__ = [
     "Reg",
     "Schedule",
     "Stage",
-    "Store",
+    "Store", "with_sizes",
 ]
 
 
@@ -137,6 +137,7 @@ class Kernel:
     """One launch: `stores` for every point of the free `axes`.
 
     `ordered` names axes whose points must be stored in rising order by one thread (a scatter).
+    `sizes` are symbolic dimensions of its buffers' shapes, whose strides it needs.
     """
 
     name: str
@@ -144,6 +145,7 @@ class Kernel:
     stores: tuple[Store, ...]
     schedule: Schedule | None = None
     ordered: tuple[str, ...] = ()
+    sizes: tuple[Var, ...] = ()
 
     def reads(self) -> tuple[str, ...]:
         """Buffers that the kernel loads from, in order of first use."""
@@ -164,7 +166,7 @@ class Kernel:
         found = {v for a in bound if a.bound is not None for v in a.bound.variables()}
         for store in self.stores:
             found |= store.value.free.union(*(e.variables() for e in store.index))
-        return tuple(sorted(found - bound, key=lambda v: v.name))
+        return tuple(sorted((found | set(self.sizes)) - bound, key=lambda v: v.name))
 
     def subterms(self) -> tuple[Term, ...]:
         """All subterms of values and indices in a fixed order; `Stage.term` counts here."""
@@ -199,3 +201,13 @@ class Plan:
             if b.name == name:
                 return b
         raise KeyError(name)
+
+
+def with_sizes(plan: Plan) -> Plan:
+    """The plan in which every kernel knows the symbolic dimensions of its buffers' shapes."""
+    shown = {b.name: {v for e in b.shape for v in e.variables()} for b in plan.buffers}
+    kernels = []
+    for kernel in plan.kernels:
+        found = {v for name in kernel.arguments() for v in shown[name]}
+        kernels.append(replace(kernel, sizes=tuple(sorted(found, key=lambda v: v.name))))
+    return replace(plan, kernels=tuple(kernels))

@@ -212,7 +212,7 @@ def kernel_text(kernel: Kernel) -> str:
     printer = _TermPrinter(kernel)
     subterms = kernel.subterms()
     bound = dict.fromkeys(a for t in subterms for a in t.axes)
-    lines = [f"kernel({kernel.name!r}, ordered={_list(kernel.ordered)})"]
+    lines = [f"kernel({kernel.name!r}, {_list(kernel.ordered)}, {_list(kernel.sizes)})"]
     lines += _axis_lines(kernel.axes, "axis")
     lines += _axis_lines(tuple(a for a in bound if a not in kernel.axes), "bound")
     lines += [f"{printer.names[t]} = {printer.term(t)}" for t in subterms]
@@ -270,13 +270,14 @@ class _PlanReader:
         value = self.data[data] if data else None
         self.buffers.append(Buffer(name, _exprs(shape), dtype, kind, layout, alias, value))
 
-    def kernel(self, name: str, ordered: Any) -> None:
-        self.kernels.append(Kernel(name, (), (), None, ordered))
+    def kernel(self, name: str, ordered: Any, sizes: Any) -> None:
+        dims = tuple(v for e in sizes for v in e.variables())
+        self.kernels.append(Kernel(name, (), (), None, ordered, dims))
 
     def _change(self, **fields: Any) -> None:
         old = self.kernels[-1]
         values = {"axes": old.axes, "stores": old.stores, "schedule": old.schedule} | fields
-        self.kernels[-1] = Kernel(old.name, ordered=old.ordered, **values)
+        self.kernels[-1] = Kernel(old.name, ordered=old.ordered, sizes=old.sizes, **values)
 
     def bound(self, name: str, extent: Any) -> Var:
         var = axis_var(name, to_expr(extent))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from luminal.ir.expr import Var
-from luminal.ir.plan import Plan
+from luminal.ir.plan import Plan, with_sizes
 from luminal.ir.space import Choice, Region, Space
 from luminal.ir.target import Target
 from luminal.ir.term import (
@@ -54,7 +54,9 @@ def extract(space: Space, target: Target, *, hints: dict[str, int], k: int) -> l
     ]
     for _, r, j in sorted(others)[: max(0, k - 1)]:
         choices.append([j if r == q else 0 for q in range(len(space.regions))])
-    return [assemble(space, [solved[r][j] for r, j in enumerate(pick)]) for pick in choices]
+    return [
+        with_sizes(assemble(space, [solved[r][j] for r, j in enumerate(pick)])) for pick in choices
+    ]
 
 
 @dataclass(frozen=True, slots=True)
