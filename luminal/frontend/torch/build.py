@@ -19,7 +19,7 @@ from luminal.frontend.torch.nodes import is_scalar_math, name_of, root_of, value
 from luminal.frontend.torch.options import Options
 from luminal.frontend.torch.part import Part
 from luminal.frontend.torch.phases import Split, split
-from luminal.frontend.torch.reports import Report, record
+from luminal.frontend.torch.reports import Report, record, warn_once
 from luminal.frontend.torch.runner import compile_part
 from luminal.frontend.torch.symbols import Symbols
 from luminal.frontend.torch.translate import Translator, refusal
@@ -42,7 +42,7 @@ class _Builder:
     def run(self) -> Callable[[list[object]], tuple[object, ...]]:
         for _ in range(_ATTEMPTS):
             found = split(self.gm.graph, self.symbols, self._supports, set(self.refused))
-            parts = self._parts(found)
+            parts = self._parts_or_none(found)
             if parts is not None and self._compile(found, parts):
                 break
         else:
@@ -50,6 +50,8 @@ class _Builder:
             found = split(self.gm.graph, self.symbols, self._supports, set(self.refused))
             parts = {}
         self._account(found, parts)
+        if self.options.fallback == "warn":
+            warn_once(self.report)
         return assemble(self.gm, self.symbols, found, parts)
 
     def _supports(self, node: Node) -> bool:
@@ -64,6 +66,16 @@ class _Builder:
         for node in self.gm.graph.nodes:
             if node.op == "call_function" and node not in self.refused:
                 self.refused[node] = reason
+
+    def _parts_or_none(self, found: Split) -> dict[int, Part] | None:
+        """`_parts`; whatever else goes wrong there refuses the whole graph."""
+        try:
+            return self._parts(found)
+        except Exception as error:  # a fault of ours must never reach the user's program
+            if self.options.strict:
+                raise
+            self._refuse_all(f"{type(error).__name__}: {error}"[:300])
+            return None
 
     def _parts(self, found: Split) -> dict[int, Part] | None:
         """The part of every compiled phase; None if a node was refused on the way."""

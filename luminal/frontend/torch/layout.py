@@ -32,6 +32,8 @@ def memory_order(sizes: Shape, strides: Shape) -> tuple[int, ...] | None:
     >>> memory_order((const(2), const(3), const(4)), (const(12), const(1), const(3)))
     (0, 2, 1)
     """
+    if any(s.value == 0 for s in sizes):
+        return tuple(range(len(sizes)))
     names = sorted({v for e in (*sizes, *strides) for v in e.variables()}, key=lambda v: v.name)
     env = {
         v.name: max(v.lo, min(v.hi, _PRIMES[i % len(_PRIMES)])) for i, v in enumerate(names)

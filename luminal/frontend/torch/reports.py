@@ -6,10 +6,11 @@ Keeps the last 1,000; holds no tensors and no graphs.
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter, deque
 from dataclasses import dataclass, field
 
-__all__ = ["Report", "clear", "record", "reports"]
+__all__ = ["Report", "clear", "record", "reports", "warn_once"]
 
 
 @dataclass(slots=True)
@@ -46,6 +47,7 @@ class Report:
 
 
 _REPORTS: deque[Report] = deque(maxlen=1000)
+_WARNED: set[str] = set()
 
 
 def record(report: Report) -> Report:
@@ -62,3 +64,12 @@ def reports() -> list[Report]:
 def clear() -> None:
     """Forgets all reports."""
     _REPORTS.clear()
+
+
+def warn_once(report: Report) -> None:
+    """Warns of operators that run in eager, each name once in a process."""
+    new = [n for n in report.fallback if n not in _WARNED]
+    if new:
+        _WARNED.update(new)
+        listed = ", ".join(new)
+        warnings.warn(f"luminal: these operators run in eager PyTorch: {listed}", stacklevel=2)

@@ -155,6 +155,8 @@ def _cumprod(call: Call, x: Tensor, dim: int, dtype: DType | None = None) -> Ten
 
 @op("logcumsumexp")
 def _logcumsumexp(call: Call, x: Tensor, dim: int) -> Tensor:
+    if not x.dtype.is_float:
+        raise UnsupportedError("[torch] logcumsumexp of integers.")
     return F.logcumsumexp(x, dim)
 
 
