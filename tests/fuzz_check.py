@@ -237,7 +237,11 @@ def scheduled(plan: Plan, target: Any, hints: dict[str, int], rng: random.Random
             program = generate(found.finish(), target)
         except IllegalSchedule:
             continue
-        return Executor(program, [compile_object(c.source, target) for c in program.codes], 1)
+        objects = [compile_object(c.source, target) for c in program.codes]
+        executor = Executor(program, objects, 3)
+        for name, value in (("batch_ns", 1), ("wake_ns", 0), ("serial_ns", 0)):
+            executor._pool.set(name, value)  # every chunk is handed out on its own
+        return executor
     return None
 
 

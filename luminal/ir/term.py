@@ -342,6 +342,9 @@ def substitute(term: Term, env: Mapping[Var, Expr]) -> Term:
                 new = index(t.expr.substitute(env), t.dtype)
             elif t.op == "cond":
                 new = cond(t.expr.substitute(env))
+            elif not env.keys().isdisjoint(t.axes):  # an inner axis of the same name is another
+                inner = {v: e for v, e in env.items() if v not in t.axes}
+                new = rebuild(t, tuple(substitute(a, inner) for a in t.args))
             else:
                 new = rebuild(t, tuple(visit(a) for a in t.args))
             memo[t] = new

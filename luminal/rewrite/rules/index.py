@@ -82,7 +82,7 @@ def joined(
             return Joined(whole, term, env) if env else None
         a, b = pair
         size = b.hi + 1
-        used = set(whole.free) | set(term.axes)
+        used = set(whole.free).union(*(t.axes for t in postorder(term)))
         k = fresh(const((a.hi + 1) * size), used)
         step: dict[Var, Expr] = {a: to_expr(k) // size, b: to_expr(k) % size}
         env = {old: e.substitute(step) for old, e in env.items()} | step
