@@ -5,7 +5,7 @@ new tokens, one exactly one; both take any number of cached ones. Must not know 
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from luminal.runtime.device import thread_count
 __all__ = ["Runner"]
 
 _FIRST_CAPACITY = 256
-_HINTS: Mapping[str, int] = {"n_q": 256, "n_rows": 1, "n_past": 256}
+_TYPICAL = 256  # tokens of a prompt, and tokens before it, to tune for
 
 
 class Runner:
@@ -118,6 +118,8 @@ class Runner:
     def _compiled(self, single: bool) -> Compiled:
         config = self.config
         limit = max(self._n_ctx, 2)
+        typical = min(_TYPICAL, max(1, self._n_ctx // 2))
+        hints = {"n_q": typical, "n_past": typical, "n_rows": 1}
         n_past = to_expr(Var("n_past", 0, limit))
         n_q = to_expr(1 if single else Var("n_q", 1, limit))
         n_rows = to_expr(1 if single else Var("n_rows", 1, limit))
@@ -149,5 +151,5 @@ class Runner:
         order = [inputs.ids, inputs.rows, past, *tables]
         order += [tensor for pair in caches for tensor in pair]
         return compile_graph(
-            to_graph(outputs, order), self._settings, hints=_HINTS, weights=declared.arrays
+            to_graph(outputs, order), self._settings, hints=hints, weights=declared.arrays
         )
