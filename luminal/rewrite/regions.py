@@ -44,7 +44,8 @@ def split(prepared: Prepared, cuts: Cuts) -> tuple[list[Part], list[Use]]:
 
 
 def _components(prepared: Prepared, cuts: Cuts) -> list[list[int]]:
-    """Stored nodes grouped by what they compute in common."""
+    """Stored nodes grouped by what they compute in common: `below` are the soft nodes that a node
+    reads, directly or through what is computed in place."""
     above = list(range(len(prepared.nodes)))
 
     def find(n: int) -> int:
@@ -53,12 +54,16 @@ def _components(prepared: Prepared, cuts: Cuts) -> list[list[int]]:
             n = above[n]
         return n
 
+    below: list[frozenset[int]] = []
     for n, node in enumerate(prepared.nodes):
-        for edge in node.inputs:
-            if edge.node not in cuts.stored and edge.node not in cuts.shared:
-                held = prepared.nodes[edge.node]
-                if held.inputs:
-                    above[find(n)] = find(edge.node)
+        inner = [e.node for e in node.inputs if e.node not in cuts.stored]
+        reached = (frozenset((m,)) if m in cuts.soft else below[m] for m in inner)
+        below.append(frozenset().union(*reached))
+        if n not in cuts.shared:
+            for m in inner:
+                for other in below[m] if m in cuts.shared else (m,):
+                    if prepared.nodes[other].inputs:
+                        above[find(n)] = find(other)
     groups: dict[int, list[int]] = {}
     for n in sorted(cuts.stored):
         node = prepared.nodes[n]
