@@ -19,6 +19,8 @@ __all__ = ["Cuts", "choose_cuts", "is_leaf"]
 
 LARGEST_CONE = 128
 """Nodes computed in place for one stored node, at most."""
+LARGEST_DEPTH = 80
+"""The longest chain of such nodes."""
 LARGEST_MULTIPLE = 4
 """How often one node may be read at different places for one element."""
 CHEAP = 8
@@ -43,6 +45,7 @@ class _Facts:
     """What is known of a node's cone, the nodes computed in place for it."""
 
     cone: int = 0
+    depth: int = 0
     flops: int = 0
     multiple: int = 1
     reduces: bool = False
@@ -201,7 +204,8 @@ class _Chooser:
         elif facts.heavy or facts.reduces or facts.flops > self._allowance(n):
             self.cuts.soft.add(n)
             over = facts.heavy or facts.over
-            self.facts[n] = _Facts(flops=facts.flops, reduces=facts.reduces, over=over)
+            kept = _Facts(depth=facts.depth, flops=facts.flops, reduces=facts.reduces, over=over)
+            self.facts[n] = kept
         else:
             self.cuts.shared.add(n)
 
@@ -228,9 +232,11 @@ class _Chooser:
                 if slot == 1 or facts.heavy or not self._narrows(node, m):
                     self._store(m)
         if node.op == "Scatter":
-            chosen = node.inputs[1].node
+            chosen, source = (e.node for e in node.inputs[1:])
             if self.facts[chosen].reduces or self.facts[chosen].flops > CHEAP:
                 self._store(chosen)
+            if self.facts[source].heavy:  # rows stored in order cannot share operands
+                self._store(source)
         if not _reduces(node, self.nodes):
             return
         for m in self._operands(node):
@@ -275,6 +281,7 @@ class _Chooser:
                 else max(out.multiple, f.multiple)
             )  # fmt: skip
             out.cone |= f.cone
+            out.depth = max(out.depth, f.depth + 1)
             out.flops += f.flops
             out.reduces |= f.reduces
             out.heavy |= f.heavy
@@ -326,20 +333,24 @@ class _Chooser:
 
     def _limit(self, n: int, node: Node, facts: _Facts) -> None:
         """Stores the largest input while the cone of this node is too large."""
-        while facts.cone.bit_count() > LARGEST_CONE or facts.multiple > LARGEST_MULTIPLE:
+        while (
+            facts.cone.bit_count() > LARGEST_CONE
+            or facts.multiple > LARGEST_MULTIPLE
+            or facts.depth > LARGEST_DEPTH
+        ):
             open_inputs = [
                 e.node for e in node.inputs
                 if e.node not in self.cuts.stored and not _free(self.nodes[e.node])
-                and self.facts[e.node].cone
+                and (self.facts[e.node].cone or self.facts[e.node].depth)
             ]  # fmt: skip
             if not open_inputs:
                 return
             self._store(max(open_inputs, key=self._weight))
             facts = self._merge(n, node)
 
-    def _weight(self, n: int) -> tuple[int, int, int]:
+    def _weight(self, n: int) -> tuple[int, int, int, int]:
         facts = self.facts[n]
-        return facts.multiple, facts.cone.bit_count(), n
+        return facts.multiple, facts.depth, facts.cone.bit_count(), n
 
     def _reaches_maximum(self, n: int) -> bool:
         """A maximum along an axis reads this node, directly or elementwise."""
