@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from luminal.ir.dtype import DType, boolean, f32, i8, i64
+from luminal.ir.dtype import DType, boolean, f32, i8, i32, i64, u4
 from luminal.ir.expr import Expr, ExprLike, Var, axis_var, dim, to_expr
 from luminal.ir.plan import Buffer, Kernel, Store
 from luminal.ir.target import Target
@@ -21,8 +21,10 @@ from luminal.ir.term import (
     unary,
 )  # fmt: skip
 
-AVX512 = Target(vector_bits=512, vector_registers=32, fma=True, cores=2, l1_bytes=48 << 10,
-                l2_bytes=1280 << 10, gflops=150.0, bandwidth_gbs=12.0)  # fmt: skip
+AVX512 = Target(
+    vector_bits=512, vector_registers=32, fma=True, int8_dot="vnni", cores=2, l1_bytes=48 << 10,
+    l2_bytes=1280 << 10, gflops=150.0, bandwidth_gbs=12.0,
+)  # fmt: skip
 AVX2 = Target(vector_bits=256, vector_registers=16, fma=True, cores=2, gflops=90.0)
 SSE = Target()
 LOG2E = 1.4426950408889634
@@ -249,6 +251,20 @@ def quantised(m: int, n: int, k: int, nested: bool = True) -> Case:
     return case((i, j), y, (i, j), total, weights, scales, x)
 
 
+def byte_dots(m: ExprLike, n: int, k: int, weights: DType = i8) -> Case:
+    """Blocks of 32 on both sides, their products summed as integers."""
+    i, j = axis_var("m", m), axis_var("n", n)
+    kb, ki = axis_var("kb", k // 32), axis_var("ki", 32)
+    w, x = buffer("Q", (n, k), "constant", weights), buffer("X", (m, k), "temp", i8)
+    s, d = buffer("S", (n, k // 32), "constant"), buffer("D", (m, k // 32), "temp")
+    y, place = buffer("Y", (m, n), "output"), to_expr(kb) * 32 + ki
+    raw = load(w.name, sizes(j, place), w.dtype)
+    inner = reduction("sum", (ki,), binary("mul", cast(raw, i32), cast(read(x, i, place), i32)))
+    scale = binary("mul", read(s, j, kb), read(d, i, kb))
+    total = reduction("sum", (kb,), binary("mul", scale, cast(inner, f32)))
+    return case((i, j), y, (i, j), total, w, s, x, d)
+
+
 def compare(n: int, k: int) -> Case:
     i, j = axis_var("i", n), axis_var("j", k)
     x, y = buffer("X", (n, k), "input"), buffer("Y", (n, k), "output", boolean)
@@ -301,4 +317,7 @@ ZOO: dict[str, Case] = {
     "quantised 1": quantised(1, 4096, 4096),
     "quantised 64": quantised(64, 4096, 4096, nested=False),
     "compare": compare(64, 100),
+    "byte dots 1": byte_dots(1, 4096, 4096),
+    "byte dots 64": byte_dots(64, 1024, 1024, u4),
+    "byte dots symbolic": byte_dots(SEQUENCE, 256, 256),
 }  # fmt: skip
