@@ -56,9 +56,16 @@ def rename_buffers(term: Term, names: dict[str, str]) -> Term:
     return visit(term)
 
 
+def _reads_data(e: Expr) -> bool:
+    return any(
+        isinstance(a, Data) or (not isinstance(a, Var) and (_reads_data(a.a) or _reads_data(a.b)))  # type: ignore[attr-defined]
+        for a in e.atoms()
+    )
+
+
 def rename_in_expr(e: Expr, names: dict[str, str]) -> Expr:
     """The expression with loads inside its data atoms redirected."""
-    if all(isinstance(a, Var) for a in e.atoms()):
+    if not _reads_data(e):
         return e
     total = to_expr(0)
     for monomial, coef in e.terms:
