@@ -1,7 +1,8 @@
 """Runs a decoder step by step: compiled programs and the key/value cache they update.
 
 In: a DecoderConfig and its weights. Out: logits of new tokens. One program takes any number of
-new tokens, one exactly one; both take any number of cached ones. Must not know about text.
+new tokens, one exactly one; both take any number of cached ones, and get addresses, since the
+sizes of every step are new and known to fit. Must not know about text.
 """
 
 import time
@@ -52,7 +53,10 @@ class Runner:
         self._compile_s, self._cached = 0.0, True
         self._capacity = 0
         self._caches: list[np.ndarray] = []
-        self._past = np.empty(0, np.uint8)
+        self._rotations: list[np.ndarray] = []
+        self._cache_pointers: list[int] = []
+        self._table_pointers: list[int] = []
+        self._table_row_bytes = 0
 
     @property
     def threads(self) -> int:
@@ -79,19 +83,19 @@ class Runner:
         """
         count = len(ids)
         self._grow(start + count)
-        rows = range(count) if all_rows else range(count - 1, count)
-        rotation = local = self._table.tables(start, count)
-        if self._local_table is not self._table:
-            local = self._local_table.tables(start, count)
-        inputs = [
-            np.asarray(ids, np.int64),
-            np.asarray(rows, np.int64),
-            self._past[:start],
-            *rotation,
-            *local,
-            *(cache[: start + count] for cache in self._caches),
-        ]
-        return self._program(single=count == 1)(*inputs)[0]
+        tokens = np.asarray(ids, np.int64)
+        rows = np.arange(0 if all_rows else count - 1, count, dtype=np.int64)
+        logits = np.empty((len(rows), self.config.vocab), np.float32)
+        program = self._program(single=count == 1)
+        sizes = {"n_past": start, "n_q": count, "n_rows": len(rows)}
+        inputs = [tokens.ctypes.data, rows.ctypes.data, tokens.ctypes.data]
+        inputs += [table + start * self._table_row_bytes for table in self._table_pointers]
+        program.run_pointers(
+            [*inputs, *self._cache_pointers],
+            [logits.ctypes.data],
+            tuple(sizes[dim.name] for dim in program.plan.dims),
+        )
+        return logits
 
     def _grow(self, tokens: int) -> None:
         """Makes room for so many tokens, at most those of the context."""
@@ -100,12 +104,21 @@ class Runner:
         wanted = max(_FIRST_CAPACITY, 2 * self._capacity, tokens)
         self._capacity = min(wanted, max(self._n_ctx, tokens))
         shape = (self._capacity, self.config.n_kv_heads, self.config.head_dim)
-        self._past = np.empty(self._capacity, np.uint8)
         old, self._caches = self._caches, []
         for index in range(2 * self.config.n_layers):
             self._caches.append(np.zeros(shape, np.float32))
             if old:
                 self._caches[index][: len(old[index])] = old[index]
+        self._cache_pointers = [cache.ctypes.data for cache in self._caches]
+        tables = self._table.tables(0, self._capacity)
+        local = (
+            tables
+            if self._local_table is self._table
+            else self._local_table.tables(0, self._capacity)
+        )
+        self._rotations = [*tables, *local]
+        self._table_pointers = [table.ctypes.data for table in self._rotations]
+        self._table_row_bytes = tables[0][0].nbytes
 
     def _program(self, single: bool) -> Compiled:
         if single not in self._programs:
