@@ -13,10 +13,12 @@ import torch
 
 from luminal.errors import UnsupportedError
 from luminal.frontend import functional as F
+from luminal.frontend.functional_reduce import size_scalar
 from luminal.frontend.tensor import Tensor, cast
 from luminal.frontend.torch.aten.table import Call, convert, op
 from luminal.frontend.torch.layout import DTYPES
-from luminal.ir.dtype import DType, f32, f64
+from luminal.ir.dtype import DType, f32, f64, i64
+from luminal.ir.expr import Expr
 
 __all__: list[str] = []
 
@@ -33,8 +35,10 @@ _FLOAT = (
 _TESTS = ("isnan", "isinf", "isfinite", "isposinf", "isneginf", "signbit", "logical_not")
 
 
-def as_dtype(x: Operand, dtype: DType) -> Operand:
-    """A tensor converted to `dtype`; a Python scalar as it is."""
+def as_dtype(x: Operand | Expr, dtype: DType) -> Operand:
+    """A tensor converted to `dtype`, a size as a tensor of it, a Python scalar as it is."""
+    if isinstance(x, Expr):
+        return cast(size_scalar(x, i64), dtype)
     return cast(x, dtype) if isinstance(x, Tensor) else x
 
 
@@ -277,6 +281,11 @@ def _elu(
 @op("round")
 def _round(call: Call, x: Tensor) -> Tensor:
     return F.round(x)
+
+
+@op("ceil")
+def _ceil(call: Call, x: Tensor) -> Tensor:
+    return F.neg(F.floor(F.neg(x))) if x.dtype.is_float else x
 
 
 @op("addcmul")

@@ -13,7 +13,7 @@ from luminal.frontend import functional as F
 from luminal.frontend.tensor import Tensor, cast
 from luminal.frontend.torch.aten.elementwise import wide
 from luminal.frontend.torch.aten.table import Call, op
-from luminal.ir.dtype import DType
+from luminal.ir.dtype import DType, f64
 from luminal.ir.expr import const, prod
 
 __all__: list[str] = []
@@ -130,6 +130,25 @@ def _var_mean(
     if not axes:
         raise UnsupportedError("[torch] the variance of a 0-d tensor.")
     return F.var_mean(x, list(axes), 1 if correction is None else correction, keepdim)
+
+
+@op("std.correction")
+def _std(
+    call: Call, x: Tensor, dim: Dims = None, *, correction: float | None = None,
+    keepdim: bool = False,
+) -> Tensor:  # fmt: skip
+    double = cast(x, f64)  # eager accumulates in double: no overflow
+    return F.sqrt(_var_mean(call, double, dim, correction=correction, keepdim=keepdim)[0])
+
+
+@op("std_mean.correction")
+def _std_mean(
+    call: Call, x: Tensor, dim: Dims = None, *, correction: float | None = None,
+    keepdim: bool = False,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    double = cast(x, f64)
+    spread, middle = _var_mean(call, double, dim, correction=correction, keepdim=keepdim)
+    return F.sqrt(spread), middle
 
 
 @op("linalg_vector_norm")
