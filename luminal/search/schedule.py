@@ -16,6 +16,7 @@ from luminal.ir.plan import Buffer, Item, Kernel, Loop, Reg, Schedule, Stage
 from luminal.ir.target import Target
 from luminal.ir.term import REDUCTIONS, Term, substitute
 from luminal.search.contract import contractions
+from luminal.search.dots import dots
 from luminal.search.facts import Facts
 from luminal.search.nest import Nest, Option, assign_grid, serial_loops
 from luminal.search.online import attentions
@@ -77,7 +78,7 @@ def _options(facts: Facts, limit: int | None) -> list[Option]:
     if statistics:
         return _with_statistics(facts, nest, statistics, limit)
     if facts.tops(*values):
-        return contractions(facts, nest, limit)
+        return [*dots(facts, nest), *contractions(facts, nest, limit)]
     return streams(facts, nest)
 
 
