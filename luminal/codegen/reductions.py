@@ -211,7 +211,7 @@ class _Walk:
         """A loop over those steps only at which its masks let something through."""
         axis = self.nest.axes[loop.axis]
         here, open_ = {**self.tile.env, **env}, {**self.tile.left, **left}
-        hidden = {r.var for r in self.tile.registers} | {self.tile.lane}
+        hidden = {r.var for r in self.tile.registers} | {self.tile.lane, *self.tile.clamps.values()}
         own = {a for r in self.nodes for a in r.axes} - {axis}
 
         def resolve(c: Term, step: Var) -> Expr | None:
