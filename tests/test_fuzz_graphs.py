@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from luminal.ir.text import graph_text, parse_graph
 from luminal.search.worker import Worker, WorkerFailed
 from tests.random_graphs import Case, graph_of, parse_case, random_case
+from tests.random_programs import random_program
 
 CORPUS = sorted((Path(__file__).parent / "corpus").glob("*.txt"))
 QUICK = {
@@ -28,6 +29,12 @@ ISAS = ("native", "avx2", "baseline")
 def cases(draw: st.DrawFn, steps: int = 10) -> Case:
     """A random case."""
     return random_case(lambda lo, hi: draw(st.integers(lo, hi)), steps)
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> Case:
+    """A random program of the tensor API."""
+    return random_program(lambda lo, hi: draw(st.integers(lo, hi)))
 
 
 @pytest.fixture(scope="module")
@@ -63,9 +70,18 @@ def test_random_graphs_agree_at_every_stage(
     assert problems(worker, case, isa=isa, seed=seed) == []
 
 
+@given(programs(), st.sampled_from(ISAS), st.integers(0, 9))
+@settings(**QUICK)
+def test_random_programs_agree_at_every_stage(
+    worker: Worker, case: Case, isa: str, seed: int
+) -> None:
+    isa = isa if supported(isa) else "native"
+    assert problems(worker, case, isa=isa, seed=seed) == []
+
+
 @pytest.mark.fuzz
 @pytest.mark.timeout(0)
-@given(cases(20), st.sampled_from(ISAS), st.integers(0, 1 << 20))
+@given(st.one_of(cases(20), programs()), st.sampled_from(ISAS), st.integers(0, 1 << 20))
 @settings(**{**QUICK, "derandomize": False, "phases": (Phase.generate, Phase.shrink),
              "max_examples": int(os.environ.get("LUMINAL_FUZZ", "0")) or 1})  # fmt: skip
 def test_many_random_graphs(worker: Worker, case: Case, isa: str, seed: int) -> None:
