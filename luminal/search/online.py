@@ -17,15 +17,19 @@ from luminal.search.nest import Nest, Option, assign_grid, serial_loops, vector_
 
 __all__ = ["attentions"]
 
-ROW_BLOCKS = (64, 96, 48, 32, 128)
-KEY_BLOCKS = (64, 128, 96, 256)
+BLOCKS = {True: ((64, 96, 48, 32, 128), (64, 128, 96, 256)),
+          False: ((48, 96, 64, 32), (48, 96, 64, 128))}  # fmt: skip
+"""Rows and keys of a block, with 32 vector registers or with 16."""
 FEW_ROWS = 8
 FEW_ROWS_KEYS = (256, 128, 64, 512)
 
 
 @dataclass(frozen=True, slots=True)
 class _Roles:
-    """Axes of an online kernel: batches, rows of x (the last is tiled), columns of v, summed."""
+    """Axes of an online kernel: batches, rows of x (the last is tiled), columns of v, summed.
+
+    `shared` is a batch axis of which so many neighbours read the same keys and values.
+    """
 
     batch: tuple[Var, ...]
     rows: tuple[Var, ...]
@@ -35,6 +39,7 @@ class _Roles:
     inner: tuple[Var, ...]
     lanes: int
     masked: bool
+    shared: tuple[Var, int] | None
 
 
 def attentions(facts: Facts, nest: Nest, limit: int | None = None) -> list[Option]:
@@ -45,7 +50,8 @@ def attentions(facts: Facts, nest: Nest, limit: int | None = None) -> list[Optio
     row_extent = facts.extent(roles.rows[-1]) if roles.rows else 1
     options: list[Option] = []
     if row_extent > FEW_ROWS:
-        sizes = [(b, k) for b in ROW_BLOCKS for k in KEY_BLOCKS
+        row_blocks, key_blocks = BLOCKS[facts.target.vector_registers >= 32]
+        sizes = [(b, k) for b in row_blocks for k in key_blocks
                  if b <= max(2 * roles.lanes, 2 * row_extent)]  # fmt: skip
         for cost, (block, keys) in enumerate(sizes[:limit]):
             options.append(_many_rows(facts, nest, roles, block, keys, 1 + 0.01 * cost))
@@ -69,14 +75,29 @@ def _roles(facts: Facts, nest: Nest) -> _Roles | None:
     unused = tuple(a for a in free if a not in x.free and a not in v.free)
     masked = any(j in e.variables() for e in facts.masks(x))
     lanes = facts.lanes(x.dtype)
-    return _Roles((*unused, *batch), rows, columns, j, x, facts.bound(x), lanes, masked)
+    shared = _shared(facts, batch, x, v, j)
+    return _Roles((*unused, *batch), rows, columns, j, x, facts.bound(x), lanes, masked, shared)
 
 
-def _head(facts: Facts, nest: Nest, roles: _Roles, row_block: int) -> tuple[list[Item], Facts]:
+def _shared(
+    facts: Facts, batch: tuple[Var, ...], x: Term, v: Term, j: Var
+) -> tuple[Var, int] | None:
+    """A batch axis that keys and values see only divided by a constant, and that constant."""
+    loads = [a for a in facts.loads(x, v) if j in a.axes]
+    for axis in batch:
+        mine = [a for a in loads if axis in a.axes]
+        sizes = [min(facts.breaks(a, axis), default=1) for a in mine]
+        size = min(sizes, default=1)
+        if size > 1 and all(facts.stride(a, axis, size) == 0 for a in mine):
+            return axis, size
+    return None
+
+
+def _head(
+    facts: Facts, nest: Nest, roles: _Roles, tiles: dict[Var, int]
+) -> tuple[list[Item], Facts]:
     """Grid and serial loops around one block of rows."""
-    order = [(a, 1) for a in (*roles.batch, *roles.rows[:-1])]
-    if roles.rows:
-        order.append((roles.rows[-1], row_block))
+    order = [(a, tiles.get(a, 1)) for a in (*roles.batch, *roles.rows)]
     grid, left = assign_grid(facts, nest, order)
     items: list[Item] = [*grid, *serial_loops(facts, order, left, frozenset(), None)]
     limits = dict(order)
@@ -91,10 +112,11 @@ def _column_loops(roles: _Roles, facts: Facts) -> tuple[tuple[Item, ...], list[R
     return loops, vector_regs(last, roles.lanes, vectors)
 
 
-def _output(facts: Facts, roles: _Roles) -> tuple[tuple[Item, ...], tuple[Reg, ...]]:
+def _output(
+    facts: Facts, roles: _Roles, rows: tuple[Var, ...]
+) -> tuple[tuple[Item, ...], tuple[Reg, ...]]:
     loops, regs = _column_loops(roles, facts)
-    rows = (Loop(roles.rows[-1].name, 1),) if roles.rows else ()
-    return (*rows, *loops), tuple(regs)
+    return (*(Loop(a.name, 1) for a in rows), *loops), tuple(regs)
 
 
 def _many_rows(
@@ -102,10 +124,9 @@ def _many_rows(
 ) -> Option:
     """Lanes along the rows of x: maxima, exponentials and sums need no shuffles."""
     rows, j = roles.rows[-1], roles.summed
-    registers, lanes = facts.target.vector_registers, roles.lanes
-    head, inside = _head(facts, nest, roles, block)
-    vectors = 2 if block >= 2 * lanes else 1
-    key_rows = min(12, (registers - vectors - 1) // vectors)
+    lanes = roles.lanes
+    head, inside = _head(facts, nest, roles, {rows: block})
+    vectors, key_rows = _tile(facts, block // lanes, keys)
     stage = _row_stage(inside, roles, vectors, head)
     deep = tuple(Loop(d.name, 4) for d in roles.inner)
     logits = Schedule(
@@ -117,9 +138,9 @@ def _many_rows(
         (Loop(rows.name, 2 * lanes), Loop(j.name, 4)),
         (Reg(j.name, 1, "unroll"), *vector_regs(rows, lanes, 2)),
     )
-    values = _values(inside, roles, (rows,))
+    values = _values(inside, roles, (rows,), block)
     loop = Online(j.name, keys, logits, weights, values, split=roles.masked)
-    tail, regs = _output(inside, roles)
+    tail, regs = _output(inside, roles, (rows,))
     return Option((*head, *stage, loop, *tail), regs, cost)
 
 
@@ -155,12 +176,20 @@ def _stride(facts: Facts, t: Term, axis: Var, roles: _Roles) -> int | None:
     return facts.stride(facts.access(t.buffer, t.indices, t), axis, roles.lanes)
 
 
-def _values(facts: Facts, roles: _Roles, rows: tuple[Var, ...]) -> Schedule:
+def _tile(facts: Facts, vectors: int, rows: int) -> tuple[int, int]:
+    """Vectors (at most those given) and rows (a divisor of those given) of a register tile."""
+    registers = facts.target.vector_registers
+    width = max(1, min(vectors, 4 if registers >= 32 else 2))
+    most = registers // 2 if registers >= 32 else registers - width - 2
+    return width, max(
+        n for n in range(1, rows + 1) if (rows % n == 0 and n * width <= most) or n == 1
+    )
+
+
+def _values(facts: Facts, roles: _Roles, rows: tuple[Var, ...], block: int) -> Schedule:
     """Σ p·v: lanes along the columns, rows in registers, keys unrolled."""
     last, lanes = roles.columns[-1], roles.lanes
-    registers = facts.target.vector_registers
-    vectors = max(1, min(2 if rows else 4, -(-facts.extent(last) // lanes)))
-    count = min(12, (registers - vectors - 1) // vectors, facts.extent(rows[0])) if rows else 1
+    vectors, count = _tile(facts, -(-facts.extent(last) // lanes), block)
     loops = (
         *(Loop(a.name, 1) for a in roles.columns[:-1]),
         Loop(last.name, vectors * lanes),
@@ -178,14 +207,11 @@ def _values(facts: Facts, roles: _Roles, rows: tuple[Var, ...]) -> Schedule:
 def _few_rows(facts: Facts, nest: Nest, roles: _Roles, keys: int, cost: float) -> Option:
     """Lanes along the inner axis of x (summed across) and along the columns of v."""
     j, lanes = roles.summed, roles.lanes
-    count = 1
-    if roles.rows and facts.is_static(roles.rows[-1]):
-        count = min(FEW_ROWS // 2, facts.extent(roles.rows[-1]))
-    rows = roles.rows[-1:] if count > 1 else ()
+    rows, count = _short_rows(facts, roles)
     across = [Loop(a.name, count) for a in rows]
     unrolled = [Reg(a.name, 1, "unroll") for a in rows]
-    head, inside = _head(facts, nest, roles, count)
-    stage, inside = _few_stage(inside, roles)
+    head, inside = _head(facts, nest, roles, dict.fromkeys(rows, count))
+    stage, inside = _few_stage(inside, roles, rows)
     dense = [d for d in roles.inner if all(
         inside.stride(a, d, lanes) == 1 for a in inside.loads(roles.logits) if d in a.axes
     )]  # fmt: skip
@@ -201,19 +227,30 @@ def _few_rows(facts: Facts, nest: Nest, roles: _Roles, keys: int, cost: float) -
         logits = Schedule((*across, Loop(j.name, lanes)), (*unrolled, Reg(j.name, 1, "vector")))
     weights = Schedule((*across, Loop(j.name, 2 * lanes)),
                        (*unrolled, *vector_regs(j, lanes, 2)))  # fmt: skip
-    values = _values(inside, roles, rows)
+    values = _values(inside, roles, rows, count)
     loop = Online(j.name, keys, logits, weights, values, split=roles.masked)
-    tail, regs = _output(inside, roles)
+    tail, regs = _output(inside, roles, rows)
     return Option((*head, *stage, loop, *tail), regs, cost)
 
 
-def _few_stage(facts: Facts, roles: _Roles) -> tuple[list[Item], Facts]:
+def _short_rows(facts: Facts, roles: _Roles) -> tuple[tuple[Var, ...], int]:
+    """What shares the keys and values that are read: rows, or batches that see the same ones."""
+    most = FEW_ROWS // 2
+    if roles.rows and facts.is_static(roles.rows[-1]) and facts.extent(roles.rows[-1]) > 1:
+        return roles.rows[-1:], min(most, facts.extent(roles.rows[-1]))
+    if roles.shared is not None:
+        axis, size = roles.shared
+        return (axis,), max(n for n in range(1, most + 1) if size % n == 0)
+    return (), 1
+
+
+def _few_stage(facts: Facts, roles: _Roles, rows: tuple[Var, ...]) -> tuple[list[Item], Facts]:
     """A row operand that is computed: once, not again for every key."""
     for t in _row_operands(facts, roles):
         deep = [d for d in roles.inner if d in t.free]
         if t.op != "load" and len(deep) == 1:
             vectors = max(1, min(4, facts.extent(deep[0]) // roles.lanes))
-            loops = (*(Loop(a.name, 1) for a in roles.rows[-1:] if a in t.free),
+            loops = (*(Loop(a.name, 1) for a in rows if a in t.free),
                      Loop(deep[0].name, vectors * roles.lanes))  # fmt: skip
             regs = vector_regs(deep[0], roles.lanes, vectors)
             return [Stage(facts.subterm(t), loops, tuple(regs))], facts.after(t)
