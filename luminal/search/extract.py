@@ -38,7 +38,7 @@ __all__ = ["extract"]
 
 _SWEEPS = 3
 _FORBIDDEN = 1e4
-_LOOP = 1e-3
+_LOOP = 1e-2
 
 
 def extract(space: Space, target: Target, *, hints: dict[str, int], k: int) -> list[Plan]:
