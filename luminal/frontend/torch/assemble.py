@@ -234,11 +234,14 @@ def _call_eager(writer: _Writer, phase: Phase) -> None:
         function = writer.constant(node.target, "f")
         name = writer.define(node)
         writer.emit(f"{name} = {function}({', '.join(arguments)})", name)
+        value = value_of(node)
+        if isinstance(value, SYMBOLIC) and value.node.expr.is_Symbol:
+            writer._used.add(name)
+            writer.emit(f"{value.node.expr} = {name}")
         for symbol, path in node.meta.get("unbacked_bindings", {}).items():
             get, key = writer.constant(torch.utils._pytree.key_get, "k"), writer.constant(path, "k")
             writer._used.add(name)
             writer.emit(f"{symbol} = {get}({name}, {key})")
-        value = value_of(node)
         if isinstance(value, torch.Tensor) and _needs_check(writer, node):
             writer._used.add(name)
             writer.emit(f"{name} = exact({name}, {writer.numbers(value.stride())})", name)

@@ -8,17 +8,16 @@ to few elements through `.data` or NumPy may be missed.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Collection, Mapping
 
 import numpy as np
 import torch
 
+from luminal.frontend.torch.watch import Watch, sampled
+
 __all__ = ["Weights"]
 
-_SAMPLES = 16
-_WORDS = np.frombuffer((ctypes.c_uint64 * (1 << 44)).from_address(8), np.uint64)
-"""All memory as words, the first of them at address 8: one call reads samples of all weights."""
+State = tuple[int, int, bytes]
 
 
 class Weights:
@@ -28,10 +27,9 @@ class Weights:
         self.names = list(tensors)
         self._freeze = freeze
         self._tensors: tuple[torch.Tensor, ...] = tuple(tensors.values())
-        self._packed: list[int] = []
-        self._places: list[int] = []
-        self._versions: list[int] = []
-        self._words = self._seen = np.empty(0, np.uint64)
+        self._packed: frozenset[int] = frozenset()
+        self._watch: Watch | None = None
+        self._states: list[State] = []
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The memory of each, in the order of its strides, not copied."""
@@ -39,29 +37,29 @@ class Weights:
 
     def watch(self, packed: Collection[str]) -> None:
         """Remembers the state of now; `packed` are the names of those that were copied."""
-        self._packed = [i for i, name in enumerate(self.names) if name in packed]
+        self._packed = frozenset(i for i, name in enumerate(self.names) if name in packed)
         self._remember()
 
     def _remember(self) -> None:
-        self._places = [t.data_ptr() for t in self._tensors]
-        copied = [self._tensors[i] for i in self._packed]
-        self._versions = [_version(t) for t in copied]
-        samples = [_samples(t) for t in copied]
-        self._words = np.concatenate(samples) if samples else np.empty(0, np.intp)
-        self._seen = _WORDS.take(self._words)
+        self._watch = Watch.create(self._tensors, self._packed)
+        self._states = self._look(self._tensors)
+
+    def _look(self, tensors: tuple[torch.Tensor, ...]) -> list[State]:
+        return [_state(t, i in self._packed) for i, t in enumerate(tensors)]
 
     def stale(self, tensors: tuple[torch.Tensor, ...]) -> dict[str, np.ndarray] | None:
         """New arrays for the weights that are other tensors or hold other data than before."""
         if self._freeze or self._same(tensors):
             return None
-        old = list(zip(self._tensors, self._places, strict=True))
-        changed = self._changed_data()
-        for number, (tensor, (known, place)) in enumerate(zip(tensors, old, strict=True)):
-            if tensor is not known or tensor.data_ptr() != place:
-                changed.add(number)
+        found = self._look(tensors)
+        changed = [
+            n
+            for n, tensor in enumerate(tensors)
+            if tensor is not self._tensors[n] or found[n] != self._states[n]
+        ]
         self._tensors = tensors
         self._remember()
-        return {self.names[n]: memory_view(tensors[n]) for n in sorted(changed)}
+        return {self.names[n]: memory_view(tensors[n]) for n in changed}
 
     def _same(self, tensors: tuple[torch.Tensor, ...]) -> bool:
         try:
@@ -69,37 +67,23 @@ class Weights:
                 return False
         except (RuntimeError, ValueError):
             return False
-        if self._places != [t.data_ptr() for t in tensors]:
-            return False
-        if self._versions != [_version(tensors[i]) for i in self._packed]:
-            return False
-        return bool((_WORDS.take(self._words) == self._seen).all())
+        if self._watch is not None:
+            return self._watch.changed() < 0
+        return self._look(tensors) == self._states
 
-    def _changed_data(self) -> set[int]:
-        """The repacked weights whose version or samples differ, as far as they are where they were."""
-        changed, start = set(), 0
-        for position, number in enumerate(self._packed):
-            tensor = self._tensors[number]
-            words = _samples(tensor)
-            seen = self._seen[start : start + words.size]
-            start += words.size
-            moved = tensor.data_ptr() != self._places[number]
-            if moved or _version(tensor) != self._versions[position]:
-                changed.add(number)
-            elif not np.array_equal(_WORDS.take(words), seen):
-                changed.add(number)
-        return changed
+
+def _state(tensor: torch.Tensor, packed: bool) -> State:
+    """(address, version, sampled words) of a tensor; the latter two only if it was copied."""
+    if not packed:
+        return tensor.data_ptr(), 0, b""
+    first, step, number = sampled(tensor)
+    flat = memory_view(tensor).reshape(-1).view(np.uint8)[: tensor.nbytes // 8 * 8]
+    words = flat.view(np.uint64)[first // 8 :: max(1, step // 8)][:number]
+    return tensor.data_ptr(), _version(tensor), words.tobytes()
 
 
 def _version(tensor: torch.Tensor) -> int:
     return 0 if tensor.is_inference() else tensor._version
-
-
-def _samples(tensor: torch.Tensor) -> np.ndarray:
-    """Numbers of at most 16 words of memory, evenly spread over a dense tensor."""
-    first = -(-tensor.data_ptr() // 8) - 1
-    count = (tensor.data_ptr() + tensor.nbytes) // 8 - 1 - first
-    return first + np.arange(0, max(count, 0), max(1, count // _SAMPLES), np.intp)[:_SAMPLES]
 
 
 def memory_view(tensor: torch.Tensor) -> np.ndarray:

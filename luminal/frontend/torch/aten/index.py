@@ -29,6 +29,8 @@ from luminal.ir.view import Shape, View, axes_of, slice_
 
 __all__: list[str] = []
 
+LONGEST_SORT = 512
+
 
 def _wrapped(index: Tensor, size: Expr) -> Tensor:
     """A position counted from the end where it is negative, as i64."""
@@ -254,10 +256,19 @@ def _check_ranges(x: Tensor, axes: list[int]) -> None:
         raise UnsupportedError("[torch] index_put over symbolic axes.")
 
 
+def _sortable(call: Call, x: Tensor, dim: int) -> None:
+    """Sorting compares all pairs: only short axes are worth it."""
+    if x.ndim and call.size(x.dims[dim % x.ndim]) > LONGEST_SORT:
+        raise UnsupportedError("[torch] sorting a long axis.")
+
+
 @op("topk")
 def _topk(
     call: Call, x: Tensor, k: int, dim: int = -1, largest: bool = True, ordered: bool = True
 ) -> tuple[Tensor, Tensor]:
+    _sortable(call, x, dim)
+    if not x.dtype.is_float:
+        raise UnsupportedError("[torch] topk of integers: which of equals is unspecified.")
     return F.topk(x, k, dim, largest)
 
 
@@ -265,6 +276,7 @@ def _topk(
 def _sort(
     call: Call, x: Tensor, dim: int = -1, descending: bool = False
 ) -> tuple[Tensor, Tensor]:
+    _sortable(call, x, dim)
     return F.sort(x, dim, descending)
 
 
@@ -272,6 +284,7 @@ def _sort(
 def _sort_stable(
     call: Call, x: Tensor, *, stable: bool | None = None, dim: int = -1, descending: bool = False
 ) -> tuple[Tensor, Tensor]:
+    _sortable(call, x, dim)
     return F.sort(x, dim, descending)
 
 

@@ -25,6 +25,8 @@ def _blend(
     call: Call, x: Tensor, product: Tensor, beta: float, alpha: float
 ) -> Tensor:
     """beta * x + alpha * product, rounded once."""
+    if call.dtype.is_int:  # eager converts the factors first
+        beta, alpha = int(beta), int(alpha)
     out = product if alpha == 1 else F.mul(product, alpha)
     if beta == 0:
         return out

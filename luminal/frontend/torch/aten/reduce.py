@@ -18,6 +18,8 @@ from luminal.ir.expr import const, prod
 
 __all__: list[str] = []
 
+LONGEST_SCAN = 4096
+
 Dims = int | Sequence[int] | None
 
 
@@ -162,13 +164,21 @@ def _vector_norm(
     return F.norm(cast(x, call.dtype), order, list(axes), keepdim)
 
 
+def _scannable(call: Call, x: Tensor, dim: int) -> None:
+    """Scans read all earlier elements for each one: only short axes are worth it."""
+    if x.ndim and call.size(x.dims[dim % x.ndim]) > LONGEST_SCAN:
+        raise UnsupportedError("[torch] a scan along a long axis.")
+
+
 @op("cumsum")
 def _cumsum(call: Call, x: Tensor, dim: int, dtype: DType | None = None) -> Tensor:
+    _scannable(call, x, dim)
     return F.cumsum(cast(x, call.dtype), dim, dtype=call.dtype)
 
 
 @op("cumprod")
 def _cumprod(call: Call, x: Tensor, dim: int, dtype: DType | None = None) -> Tensor:
+    _scannable(call, x, dim)
     return F.cumprod(cast(x, call.dtype), dim, dtype=call.dtype)
 
 
@@ -176,16 +186,19 @@ def _cumprod(call: Call, x: Tensor, dim: int, dtype: DType | None = None) -> Ten
 def _logcumsumexp(call: Call, x: Tensor, dim: int) -> Tensor:
     if not x.dtype.is_float:
         raise UnsupportedError("[torch] logcumsumexp of integers.")
+    _scannable(call, x, dim)
     return F.logcumsumexp(x, dim)
 
 
 @op("cummax")
 def _cummax(call: Call, x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    _scannable(call, x, dim)
     return F.cummax(x, dim)
 
 
 @op("cummin")
 def _cummin(call: Call, x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    _scannable(call, x, dim)
     return F.cummin(x, dim)
 
 

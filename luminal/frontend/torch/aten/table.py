@@ -51,6 +51,10 @@ class Call:
         """True if somebody reads this one of several results."""
         return any(u.args[1] == position for u in self.node.users)
 
+    def size(self, dim: Expr) -> int:
+        """The size of a dimension, the traced one if it is symbolic."""
+        return dim.evaluate(self.symbols.hints())
+
     def ready(self, x: object, dtype: DType | None = None) -> Tensor:
         """A tensor or number in `dtype` (the result's), broadcast to the result's shape."""
         want = self.dtype if dtype is None else dtype
