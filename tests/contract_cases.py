@@ -6,8 +6,6 @@ In: a name of `CASES`. Out: graph, plan and LLVM text. Run as a script, it print
 import hashlib
 import sys
 
-import numpy as np
-
 import luminal
 from luminal import nn
 from luminal.codegen.generate import generate
