@@ -130,3 +130,10 @@ def test_rules_name_no_model_part():
     )
     for f in sorted((PACKAGE / "rewrite" / "rules").glob("*.py")):
         assert not words.search(f.read_text()), f
+
+
+def test_search_and_codegen_name_no_model_part():
+    words = re.compile(r"softmax|attention|flash|gelu|matmul|gemm|layer_?norm", re.I)
+    for folder in ("search", "codegen", "runtime"):
+        for f in sorted((PACKAGE / folder).glob("*.py")):
+            assert not words.search(f.read_text()), f

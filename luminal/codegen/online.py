@@ -46,7 +46,7 @@ class OnlineLowering:
             raise IllegalSchedule(
                 f"[schedule] an online loop over {axis} needs reductions that share their x."
             )
-        kind = _Softmax if nodes[0].op == "rsum" else _Moments
+        kind = _Rescaled if nodes[0].op == "rsum" else _Moments
         mapping = kind(self, item, axis, nodes, state).run()
         self.walker.walk(self.stager.substituted(state, mapping), rest)
 
@@ -171,7 +171,7 @@ class _Carried:
         return reduction(op, (self.axis,), body) if self.axis in body.free else body
 
 
-class _Softmax(_Carried):
+class _Rescaled(_Carried):
     """Rsums: a running maximum, sums that are rescaled when it rises."""
 
     def start(self) -> None:

@@ -1,4 +1,4 @@
-"""Schedules of rescalable reductions whose values depend on further axes (attention-like).
+"""Schedules of rescalable reductions whose values depend on further axes.
 
 In: `Facts` and the whole kernel as a `Nest`. Out: `Option`s with an Online loop, or none where the
 kernel has no such reduction. Structure: x(rows, j) weighs v(j, columns) over the summed axis j.
@@ -15,7 +15,7 @@ from luminal.ir.term import REDUCTIONS, Term
 from luminal.search.facts import Facts
 from luminal.search.nest import Nest, Option, assign_grid, serial_loops, vector_regs
 
-__all__ = ["attentions"]
+__all__ = ["rescalables"]
 
 BLOCKS = {True: ((64, 96, 48, 32, 128), (64, 128, 96, 256)),
           False: ((48, 96, 64, 32), (48, 96, 64, 128))}  # fmt: skip
@@ -42,7 +42,7 @@ class _Roles:
     shared: tuple[Var, int] | None
 
 
-def attentions(facts: Facts, nest: Nest, limit: int | None = None) -> list[Option]:
+def rescalables(facts: Facts, nest: Nest, limit: int | None = None) -> list[Option]:
     """The `limit` best options for kernels with an rsum of values that have axes of their own."""
     roles = _roles(facts, nest)
     if roles is None:

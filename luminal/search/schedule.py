@@ -19,7 +19,7 @@ from luminal.search.contract import contractions
 from luminal.search.dots import dots
 from luminal.search.facts import Facts
 from luminal.search.nest import Nest, Option, assign_grid, serial_loops
-from luminal.search.online import attentions
+from luminal.search.online import rescalables
 from luminal.search.stream import streams
 
 __all__ = ["Candidate", "candidates", "default"]
@@ -71,7 +71,7 @@ def _options(facts: Facts, limit: int | None) -> list[Option]:
     values = tuple(s.value for s in kernel.stores)
     stores = tuple(facts.store(s) for s in kernel.stores)
     nest = Nest(free, values, stores, not kernel.ordered, kernel.ordered)
-    online = attentions(facts, nest, limit)
+    online = rescalables(facts, nest, limit)
     if online:
         return online
     statistics = _statistics(facts, nest)
