@@ -26,7 +26,6 @@ LOCAL_SHARE = 0.5
 TILES_KEPT = 6
 BODY_LIMIT = 224
 CACHE_WAYS = 8
-DOT_BLOCK = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +86,8 @@ def _tiles(facts: Facts, shape: Shape) -> list[Tile]:
         wide = columns >= 4 * facts.target.cores * 8 * shape.lanes
         order = (8, 4, 2, 1) if wide else (4, 2, 1, 8)
         return [Tile(1, v, 1.2 + 0.1 * n) for n, v in enumerate(order) if v <= most]
-    sums = shape.sums * (1 if shape.dot is None else 2)
     found = register_tiles(
-        rows, columns, shape.lanes, registers, sums, min(2, len(shape.vector_loads)),
+        rows, columns, shape.lanes, registers, shape.sums, min(2, len(shape.vector_loads)),
         window_step(facts, shape), max(1, min(2, len(shape.scalar_loads))),
     )  # fmt: skip
     if not shape.scalar_loads:
@@ -120,7 +118,7 @@ def _choices(facts: Facts, nest: Nest, shape: Shape, tile: Tile, rank: int) -> l
     for k in shape.unrolled:
         taps *= facts.extent(k)
     body = tile.rows * tile.vectors * shape.sums * taps
-    unroll = 4 if shape.dot is None else 1
+    unroll = 4
     while unroll > 1 and unroll * body > BODY_LIMIT:
         unroll //= 2
     copies, made = _producers(facts, nest, shape)
@@ -170,8 +168,6 @@ def _can_block(facts: Facts, nest: Nest, shape: Shape) -> bool:
     """True if partial sums may wait in the output: one wide float store of one sum of one axis."""
     if len(nest.stores) != 1 or shape.window or len(shape.deep) != 1 or shape.horizontal:
         return False
-    if shape.dot is not None:
-        return False
     reductions = facts.tops(*nest.values)
     stored = facts.buffers[nest.stores[0].buffer]
     wide = stored.dtype.is_float and stored.dtype.bits >= 32
@@ -194,7 +190,7 @@ def _producers(facts: Facts, nest: Nest, shape: Shape) -> tuple[tuple[Term, ...]
     """Computed operands worth keeping in local memory: (of the rows, of the vector axis)."""
     copies: dict[Term, None] = {}
     panels: dict[Term, None] = {}
-    if shape.horizontal or shape.window or shape.masked or len(shape.deep) != 1 or shape.dot:
+    if shape.horizontal or shape.window or shape.masked or len(shape.deep) != 1:
         return (), ()
     deep = shape.deep[0]
 
@@ -257,8 +253,6 @@ def _registers(facts: Facts, choice: Choice) -> tuple[Reg, ...]:
     summed = (*shape.deep[-1:], *shape.unrolled)
     regs = [Reg(k.name, 1, "unroll") for k in summed
             if k is not shape.vector and facts.extent(k) > 1]  # fmt: skip
-    if shape.dot is not None:
-        regs += [Reg(shape.dot.name, 4, "unroll"), Reg(shape.dot.name, 1, "dot")]
     if shape.rows is not None and choice.tile.rows > 1:
         regs.append(Reg(shape.rows.name, 1, "unroll"))
     if shape.horizontal:
@@ -378,8 +372,6 @@ def _reduction_loops(facts: Facts, nest: Nest, choice: Choice) -> list[Item]:
             last.append(Loop(k.name, step, split=k in shape.masked and step == 1))
     windows = [Loop(k.name, 1, split=k in shape.masked)
                for k in shape.window if k not in shape.unrolled]  # fmt: skip
-    if shape.dot is not None and facts.extent(shape.dot) > DOT_BLOCK:
-        last.append(Loop(shape.dot.name, DOT_BLOCK))
     if windows:
         return [*blocks, *windows, *last]
     items: list[Item] = []

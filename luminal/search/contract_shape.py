@@ -5,9 +5,8 @@ In: `Facts` and a `Nest` whose values contain reductions. Out: `Shape`s, least p
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from luminal.ir.dtype import i32
 from luminal.ir.expr import Var
 from luminal.ir.layout import Layout
 from luminal.ir.term import Term
@@ -15,7 +14,7 @@ from luminal.search.facts import Access, Facts, has_data
 from luminal.search.nest import Nest
 from luminal.search.tiles import waste
 
-__all__ = ["Shape", "blocked", "byte_products", "shapes", "window_step"]
+__all__ = ["Shape", "blocked", "shapes", "window_step"]
 
 WINDOW_LIMIT = 16
 
@@ -27,8 +26,7 @@ class Shape:
     `vector` carries the lanes (a summed axis if `horizontal`), `rows` is replicated in registers.
     Summed axes are `deep` (long) or `window` (short, sliding along a free axis; `unrolled` of
     those in registers). `packed` operands are not contiguous along the lanes; `layouts` is what
-    constants should look like. `dot` is a summed axis of byte products for the hardware's dot
-    product.
+    constants should look like. `streams` vector and `scalars` broadcast operands feed `sums`.
     """
 
     vector: Var
@@ -46,7 +44,6 @@ class Shape:
     sums: int
     penalty: float
     horizontal: bool = False
-    dot: Var | None = None
 
     @property
     def reuse(self) -> bool:
@@ -67,59 +64,17 @@ def shapes(facts: Facts, nest: Nest) -> list[Shape]:
     reductions = facts.tops(*nest.values)
     lanes = facts.lanes(reductions[0].dtype)
     loads = facts.loads(*reductions)
-    products = byte_products(facts, *reductions)
     found: list[Shape] = []
     for v in nest.free:
         if v.name not in nest.ordered:
             penalty, packed, layouts = _free_vector(facts, nest, v, lanes, loads, reductions)
-            shape = _shape(facts, nest, v, lanes, penalty, packed, layouts, False)
-            found.append(shape)
-            if products:
-                found += _with_dots(facts, nest, shape, products)
+            found.append(_shape(facts, nest, v, lanes, penalty, packed, layouts, False))
     for k in reductions[0].axes:
         cost = _bound_vector(facts, nest, k, lanes, loads, reductions)
         if cost is not None:
             found.append(_shape(facts, nest, k, lanes, cost, (), {}, True))
     found.sort(key=lambda s: s.penalty)
     return [s for s in found if s.penalty <= 2.5 * found[0].penalty + 0.5][:3]
-
-
-def byte_products(facts: Facts, *terms: Term) -> tuple[Term, ...]:
-    """Sums over one axis of i32 products of two loads of at most 8 bits, in terms."""
-    return tuple(
-        t for t in facts.walk(*terms)
-        if t.op == "sum" and t.dtype == i32 and len(t.axes) == 1 and t.args[0].op == "mul"
-        and t.axes[0].hi % 4 == 3 and facts.is_static(t.axes[0])
-        and all(a.op == "cast" and a.args[0].op == "load" and a.args[0].dtype.bits <= 8
-                for a in t.args[0].args)
-    )  # fmt: skip
-
-
-def _with_dots(facts: Facts, nest: Nest, shape: Shape, products: tuple[Term, ...]) -> list[Shape]:
-    """The shape with four neighbours of a byte sum in each lane, where the layout allows it."""
-    axis = products[0].axes[0]
-    layouts = dict(shape.layouts)
-    if not facts.target.int8_dot or any(p.axes != (axis,) for p in products):
-        return []
-    for p in products:
-        wide = [x.args[0] for x in p.args[0].args if shape.vector in x.args[0].free]
-        if len(wide) != 1:
-            return []
-        a = facts.access(wide[0].buffer, wide[0].indices, wide[0])
-        d, k = _dimension_of(a, shape.vector), _dimension_of(a, axis)
-        if d is None or k is None:
-            return []
-        panels = _constant_layout(nest, a, d, shape.vector, shape.lanes)
-        layout = (*((e, 4) if (e, t) == (k, 1) else (e, t) for e, t in panels), (k, 1))
-        constant = facts.buffers[a.buffer].kind != "temp"
-        if constant and a.buffer in facts.free_layout:
-            layouts[a.buffer] = layout
-        elif facts.layout(a.buffer) != layout:
-            return []
-    deep = tuple(k for k in shape.deep if k is not axis)
-    settled = tuple(sorted(layouts.items()))
-    return [replace(shape, deep=deep, dot=axis, layouts=settled, packed=(),
-                    penalty=0.4 * shape.penalty)]  # fmt: skip
 
 
 def _dimension_of(access: Access, axis: Var) -> int | None:
