@@ -187,7 +187,10 @@ class LlamaBlock(nn.Module):
         self.k = nn.Linear(width, kv_heads * self.size, bias=False)
         self.v = nn.Linear(width, kv_heads * self.size, bias=False)
         self.o = nn.Linear(heads * self.size, width, bias=False)
-        self.gate, self.up = nn.Linear(width, hidden, bias=False), nn.Linear(width, hidden, bias=False)
+        self.gate, self.up = (
+            nn.Linear(width, hidden, bias=False),
+            nn.Linear(width, hidden, bias=False),
+        )
         self.down = nn.Linear(hidden, width, bias=False)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

@@ -17,10 +17,11 @@ from luminal.config import Config
 from luminal.ir.graph import ConstantData
 from luminal.ir.program import KernelCode, Program
 from luminal.ir.target import Target
-from luminal.runtime.cpu import compile_object
+from luminal.runtime.cpu import Library, compile_object, link
+from luminal.runtime.device import select_target
 from luminal.search.cache import Cache, digest
 
-__all__ = ["ProgramCache", "versions"]
+__all__ = ["ProgramCache", "native_function", "versions"]
 
 
 @cache
@@ -34,6 +35,12 @@ def versions() -> str:
     except PackageNotFoundError:
         llvm = "unknown"
     return digest(llvm, *stamps)
+
+
+def native_function(source: str, name: str) -> tuple[Library, int]:
+    """A function of LLVM text, linked into this process: what keeps it alive, and its address."""
+    library = link([compile_object(source, select_target("native"))], [name])
+    return library, library.address(name)
 
 
 class ProgramCache:

@@ -22,7 +22,10 @@ def images(b, s):
 
 
 SMALL = {
-    "bert": (lambda: models.Bert(24, 1, 2, 48, 50), lambda b, s: (*ids(b, s), torch.ones(b, s).long())),
+    "bert": (
+        lambda: models.Bert(24, 1, 2, 48, 50),
+        lambda b, s: (*ids(b, s), torch.ones(b, s).long()),
+    ),
     "gpt2": (lambda: models.GPT2(24, 1, 2, 50, 64), ids),
     "llama": (lambda: models.Llama(24, 1, 4, 2, 32, 50), ids),
     "resnet": (lambda: models.ResNet((1, 1), 10), images),

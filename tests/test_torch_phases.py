@@ -1,4 +1,4 @@
-"""The torch backend: phases, fallback, strides, aliasing, mutation, reports (through the oracle)."""
+"""The torch backend: phases, fallback, strides, aliasing, mutation, reports (by the oracle)."""
 
 import pytest
 

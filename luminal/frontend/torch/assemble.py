@@ -16,7 +16,6 @@ from torch.fx import GraphModule, Node
 from luminal.frontend.torch.nodes import (
     is_scalar_math,
     root_of,
-    tensors_of,
     value_of,
     view_base,
 )
@@ -277,5 +276,3 @@ def _finish(writer: _Writer) -> Callable[[list[object]], tuple[object, ...]]:
     function._boxed_call = True  # type: ignore[attr-defined]
     function.source = text  # type: ignore[attr-defined]
     return function  # type: ignore[return-value]
-
-

@@ -35,9 +35,7 @@ def memory_order(sizes: Shape, strides: Shape) -> tuple[int, ...] | None:
     if any(s.value == 0 for s in sizes):
         return tuple(range(len(sizes)))
     names = sorted({v for e in (*sizes, *strides) for v in e.variables()}, key=lambda v: v.name)
-    env = {
-        v.name: max(v.lo, min(v.hi, _PRIMES[i % len(_PRIMES)])) for i, v in enumerate(names)
-    }
+    env = {v.name: max(v.lo, min(v.hi, _PRIMES[i % len(_PRIMES)])) for i, v in enumerate(names)}
     values = [s.evaluate(env) for s in strides]
     order = sorted(range(len(sizes)), key=lambda d: (-values[d], sizes[d].value == 1))
     expected: Expr = const(1)

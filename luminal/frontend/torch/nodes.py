@@ -57,9 +57,7 @@ def tensors_of(value: object) -> Iterator[torch.Tensor]:
 
 def is_scalar_math(node: Node) -> bool:
     """True for arithmetic on sizes, which needs no tensor data."""
-    return node.op == "call_function" and isinstance(
-        value_of(node), (*SYMBOLIC, int, float, bool)
-    )
+    return node.op == "call_function" and isinstance(value_of(node), (*SYMBOLIC, int, float, bool))
 
 
 def view_base(node: Node, refused: Set[Node] = frozenset()) -> Node | None:

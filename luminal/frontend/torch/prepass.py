@@ -34,10 +34,7 @@ def prepass(gm: GraphModule) -> str | None:
             return "in-place write in a graph with Tensor.unfold"
         if node.op != "call_function":
             continue
-        if node.target in _DROPOUTS and _inactive(node):
-            node.replace_all_uses_with(node.args[0])
-            gm.graph.erase_node(node)
-        elif node.target is torch.dropout and (not node.args[2] or node.args[1] == 0):
+        if _is_inactive_dropout(node):
             node.replace_all_uses_with(node.args[0])
             gm.graph.erase_node(node)
         elif node.target is F.interpolate and _argument(node, 3, "mode", "nearest") == "nearest":
@@ -54,6 +51,12 @@ def _writes(node: Node) -> bool:
 
 def _argument(node: Node, position: int, name: str, default: object) -> object:
     return node.args[position] if len(node.args) > position else node.kwargs.get(name, default)
+
+
+def _is_inactive_dropout(node: Node) -> bool:
+    if node.target is torch.dropout:
+        return not node.args[2] or node.args[1] == 0
+    return node.target in _DROPOUTS and _inactive(node)
 
 
 def _inactive(node: Node) -> bool:

@@ -166,9 +166,7 @@ def _verified(native: Runner, oracle: Runner, report: Report) -> Runner:
         inputs: tuple[torch.Tensor, ...], outputs: tuple[torch.Tensor, ...], dims: tuple[int, ...]
     ) -> None:
         kept = {id(t): t.clone() for t in (*inputs, *outputs)}
-        expected = tuple(
-            torch.empty_strided(t.shape, t.stride(), dtype=t.dtype) for t in outputs
-        )
+        expected = tuple(torch.empty_strided(t.shape, t.stride(), dtype=t.dtype) for t in outputs)
         oracle(tuple(kept[id(t)] for t in inputs), expected, dims)
         native(inputs, outputs, dims)
         for got, want in zip(outputs, expected, strict=True):

@@ -73,11 +73,9 @@ def _bound(value: sympy.Basic, default: int) -> int:
 class Symbols:
     """The symbols of one graph: which are known at entry, and how."""
 
-    def __init__(self, graph: Graph):
+    def __init__(self, graph: Graph) -> None:
         self._environment: Any = _shape_environment(graph)
-        self._ranges: Mapping[sympy.Symbol, object] = getattr(
-            self._environment, "var_to_range", {}
-        )
+        self._ranges: Mapping[sympy.Symbol, object] = getattr(self._environment, "var_to_range", {})
         self._known: dict[sympy.Basic, sympy.Basic] = {}
         _specialise(self._environment)
         self._hints: dict[str, int] | None = None

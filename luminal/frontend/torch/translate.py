@@ -26,7 +26,15 @@ from luminal.ir.view import Shape, View, axes_of, permute
 
 __all__ = ["Translator", "refusal"]
 
-Failures = (LuminalError, ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError)
+_FAILURES = (
+    LuminalError,
+    ValueError,
+    TypeError,
+    KeyError,
+    IndexError,
+    AttributeError,
+    ArithmeticError,
+)
 
 
 def refusal(node: Node, symbols: Symbols) -> str | None:
@@ -117,7 +125,7 @@ class Translator:
             return self._input(node)
         try:
             result = self._call(node)
-        except Failures as error:
+        except _FAILURES as error:
             self.refused[node] = f"{type(error).__name__}: {error}"[:300]
             result = self._stand_in(value_of(node))
         return result

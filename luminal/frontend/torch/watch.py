@@ -17,8 +17,7 @@ import numpy as np
 import torch
 
 from luminal.errors import LuminalError
-from luminal.runtime.cpu import compile_object, link
-from luminal.runtime.device import select_target
+from luminal.programs import native_function
 
 __all__ = ["SAMPLES", "Watch", "sampled"]
 
@@ -117,13 +116,13 @@ def _native() -> Native | None:
         library = ctypes.CDLL(str(next(folder.glob("libtorch_cpu.*"))))
         functions = (library.aoti_torch_get_data_ptr, library._ZNK2at10TensorBase8_versionEv)
         extra = [ctypes.cast(f, ctypes.c_void_p).value for f in functions]
-        code = link([compile_object(_TEXT, select_target("native"))], ["luminal_watch"])
+        code, start = native_function(_TEXT, "luminal_watch")
         torch._C._aoti.unsafe_alloc_void_ptrs_from_tensors([])
         _ = library.aoti_torch_delete_tensor_object
     except (AttributeError, OSError, StopIteration, LuminalError, TypeError):
         return None
     words = ctypes.c_int64
-    call = ctypes.CFUNCTYPE(words, *[words] * 5)(code.address("luminal_watch"))
+    call = ctypes.CFUNCTYPE(words, *[words] * 5)(start)
 
     def run(table: int, count: int, write: int) -> int:
         return call(table, count, write, *extra)
@@ -137,7 +136,9 @@ def _native() -> Native | None:
 class Watch:
     """Tensors under watch: `changed()` is the number of the first that changed, or -1."""
 
-    def __init__(self, tensors: Collection[torch.Tensor], copied: Collection[int], native: Native):
+    def __init__(
+        self, tensors: Collection[torch.Tensor], copied: Collection[int], native: Native
+    ) -> None:
         self._native = native
         handles = torch._C._aoti.unsafe_alloc_void_ptrs_from_tensors(list(tensors))
         weakref.finalize(self, _release, native, handles)

@@ -23,7 +23,7 @@ State = tuple[int, int, bytes]
 class Weights:
     """The weights of one part; `names` in the order in which `stale` takes tensors."""
 
-    def __init__(self, tensors: Mapping[str, torch.Tensor], freeze: bool):
+    def __init__(self, tensors: Mapping[str, torch.Tensor], freeze: bool) -> None:
         self.names = list(tensors)
         self._freeze = freeze
         self._tensors: tuple[torch.Tensor, ...] = tuple(tensors.values())
@@ -94,4 +94,3 @@ def memory_view(tensor: torch.Tensor) -> np.ndarray:
         order = list(range(len(sizes)))
     plain = tensor.detach().permute(order)
     return plain.view(torch.uint16).numpy() if plain.dtype == torch.bfloat16 else plain.numpy()
-

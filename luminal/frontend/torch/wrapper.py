@@ -72,12 +72,10 @@ def _is_direct(notes: Notes, count: int) -> bool:
     if notes.training or notes.inference != 1 or data is None or notes.inputs != count:
         return False
     inputs_stay = not any(
-        i.mutates_data or i.mutates_metadata or i.mutates_storage_metadata
-        for i in data.input_info
+        i.mutates_data or i.mutates_metadata or i.mutates_storage_metadata for i in data.input_info
     )
     outputs_own = all(
-        o.output_type.name == "non_alias" and not _is_subclass(o.raw_type)
-        for o in data.output_info
+        o.output_type.name == "non_alias" and not _is_subclass(o.raw_type) for o in data.output_info
     )
     return (
         inputs_stay

@@ -44,9 +44,7 @@ def as_dtype(x: Operand | Expr, dtype: DType) -> Operand:
 
 def common_dtype(call: Call) -> DType:
     """The dtype that PyTorch promotes the operands of a binary operator to."""
-    values = [
-        a.meta["val"] if isinstance(a, torch.fx.Node) else a for a in call.node.args[:2]
-    ]
+    values = [a.meta["val"] if isinstance(a, torch.fx.Node) else a for a in call.node.args[:2]]
     found = DTYPES.get(torch.result_type(*values))
     if found is None:
         raise UnsupportedError("[torch] operands of a dtype that luminal lacks.")
@@ -113,9 +111,7 @@ def _div_mode(call: Call, a: Operand, b: Operand, rounding_mode: str | None = No
         raise UnsupportedError("[torch] integer division by zero raises in eager.")
     if call.dtype.is_int and isinstance(b, Tensor):
         raise UnsupportedError("[torch] integer division by a tensor raises on zero in eager.")
-    return F.div(
-        as_dtype(a, call.dtype), as_dtype(b, call.dtype), rounding_mode=rounding_mode
-    )
+    return F.div(as_dtype(a, call.dtype), as_dtype(b, call.dtype), rounding_mode=rounding_mode)
 
 
 @op("floor_divide.default", "floor_divide.Scalar")
@@ -184,7 +180,7 @@ def _register_bitwise() -> None:
         def bitwise(
             call: Call, a: Operand, b: Operand, _f: Callable[..., Tensor] = function
         ) -> Tensor:
-            masks = _f is F.bitwise_and and isinstance(b, int) and 0 <= b and (b + 1) & b == 0
+            masks = _f is F.bitwise_and and isinstance(b, int) and b >= 0 and (b + 1) & b == 0
             if call.dtype.kind != "b" and not masks:
                 raise UnsupportedError("[torch] bits of integers.")
             return _f(as_dtype(a, call.dtype), as_dtype(b, call.dtype))
@@ -322,4 +318,3 @@ def _fill(call: Call, x: Tensor, value: Operand) -> Tensor:
 def wide(x: Tensor) -> Tensor:
     """x in the dtype that reductions over it accumulate in."""
     return cast(x, f32) if x.dtype.is_float and x.dtype not in (f32, f64) else x
-

@@ -273,9 +273,7 @@ def _topk(
 
 
 @op("sort")
-def _sort(
-    call: Call, x: Tensor, dim: int = -1, descending: bool = False
-) -> tuple[Tensor, Tensor]:
+def _sort(call: Call, x: Tensor, dim: int = -1, descending: bool = False) -> tuple[Tensor, Tensor]:
     _sortable(call, x, dim)
     return F.sort(x, dim, descending)
 
@@ -342,7 +340,9 @@ def _steps(call: Call, start: object, step: object) -> Tensor:
 
 
 @op("prims::iota.default")
-def _iota(call: Call, length: object, *, start: object = 0, step: object = 1, **_: object) -> Tensor:
+def _iota(
+    call: Call, length: object, *, start: object = 0, step: object = 1, **_: object
+) -> Tensor:
     return _steps(call, start, step)
 
 
@@ -360,4 +360,3 @@ def _slice_copy(
 ) -> Tensor:  # fmt: skip
     d = dim % x.ndim
     return x.through(slice_(x.dims, d, start_of(start, x.dims[d]), call.dims[d], step))
-

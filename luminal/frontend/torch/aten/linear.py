@@ -21,9 +21,7 @@ def _mm(call: Call, a: Tensor, b: Tensor) -> Tensor:
     return F.matmul(a, b)
 
 
-def _blend(
-    call: Call, x: Tensor, product: Tensor, beta: float, alpha: float
-) -> Tensor:
+def _blend(call: Call, x: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
     """beta * x + alpha * product, rounded once."""
     if call.dtype.is_int:  # eager converts the factors first
         beta, alpha = int(beta), int(alpha)
@@ -120,9 +118,7 @@ def _adaptive_avg_pool(call: Call, x: Tensor, size: Sequence[int]) -> Tensor:
 
 
 @op("adaptive_max_pool2d")
-def _adaptive_max_pool(
-    call: Call, x: Tensor, size: Sequence[int]
-) -> tuple[Tensor, Tensor | None]:
+def _adaptive_max_pool(call: Call, x: Tensor, size: Sequence[int]) -> tuple[Tensor, Tensor | None]:
     if call.wanted(1):
         raise UnsupportedError("[torch] the indices of max pooling.")
     batched = x.ndim == 4

@@ -159,7 +159,7 @@ def _vector_norm(
     dtype: DType | None = None,
 ) -> Tensor:  # fmt: skip
     axes = axes_of_dims(x, dim)
-    if not axes or not math.isfinite(order) and prod(x.dims).lo < 1:
+    if not axes or (not math.isfinite(order) and prod(x.dims).lo < 1):
         raise UnsupportedError("[torch] a norm over no axes or elements.")
     return F.norm(cast(x, call.dtype), order, list(axes), keepdim)
 
