@@ -89,15 +89,29 @@ def test_a_wrong_candidate_cannot_win() -> None:
 
 
 def test_if_all_are_wrong_the_plain_loops_win() -> None:
-    tools = Tools(lambda trial: Outcome(10.0, "differs" if trial.check else ""))
-    plan = choose([plan_of(ZOO["matmul"])], AVX512, Config(), tools=tools)
+    def measure(trial: Trial) -> Outcome:
+        wrong = trial.check and trial.kernel.schedule != Schedule()
+        return Outcome(10.0, "differs" if wrong else "")
+
+    plan = choose([plan_of(ZOO["matmul"])], AVX512, Config(), tools=Tools(measure))
     assert plan.kernels[0].schedule == Schedule()
 
 
-def test_if_nothing_runs_the_plain_loops_do() -> None:
+def test_a_broken_worker_leaves_the_model_in_charge() -> None:
     tools = Tools(lambda trial: Outcome(math.inf, "crashed"))
     plan = choose([plan_of(ZOO["matmul"])], AVX512, Config(), tools=tools)
-    assert plan.kernels[0].schedule == Schedule()
+    off = choose([plan_of(ZOO["matmul"])], AVX512, Config(search="off"))
+    assert plan.kernels[0].schedule == off.kernels[0].schedule
+
+
+def test_a_plan_that_was_not_measured_cannot_win() -> None:
+    def measure(trial: Trial) -> Outcome:
+        time.sleep(0.3)
+        return Outcome(1e6)
+
+    slow, fast = plan_of(ZOO["matmul"]), plan_of(ZOO["softmax"])
+    plan = choose([slow, fast], AVX512, Config(search="0.2"), tools=Tools(measure))
+    assert len(plan.buffers) == len(slow.buffers)
 
 
 def test_equal_kernels_are_measured_once() -> None:

@@ -29,7 +29,8 @@ VERSION = 1
 FAST_S, FULL_S = 60.0, 900.0
 FAST_TRIALS, FULL_TRIALS = 8, 40
 WORTH_SHARE = 0.01
-WORTH_US = 3.0
+WORTH_US = 20.0
+LEAST_S, SECONDS_PER_MS = 3.0, 3.0
 KEEP_DEFAULT = 0.97
 MUTATIONS = 24
 
@@ -64,7 +65,8 @@ def choose(
         for plan in plans:
             found = prepare(plan, target, hints or {}, known)
             best = best or found
-            search.tune(found)
+            if not search.tune(found):
+                break
             if found.total_us < best.total_us:
                 best = found
     assert best is not None
@@ -86,10 +88,14 @@ class _Search:
         self.trials = FULL_TRIALS if self.budget_s > 2 * FAST_S else FAST_TRIALS
         self.end = 0.0
 
-    def tune(self, found: Scheduled) -> None:
-        """Measure the kernels that matter, the heaviest first."""
-        self.end = self.end or time.monotonic() + self.budget_s
+    def tune(self, found: Scheduled) -> bool:
+        """Measure the kernels that matter, the heaviest first. False if time ran out before all
+        of them were measured."""
         total = sum(t.weight for t in found.tasks)
+        if not self.end:
+            if self.config.search == "fast":  # a short call is not worth a long search
+                self.budget_s = min(self.budget_s, LEAST_S + SECONDS_PER_MS * total / 1e3)
+            self.end = time.monotonic() + self.budget_s
         todo = sorted((t for t in found.tasks if not t.measured), key=lambda t: -t.weight)
         todo = [t for t in todo if t.weight >= total * WORTH_SHARE and t.weight >= WORTH_US
                 and not t.kernel.ordered]  # fmt: skip
@@ -101,6 +107,7 @@ class _Search:
             rest = sum(t.weight for t in todo[number:])
             share = max(left * task.weight / rest, min(1.0, left / (len(todo) - number)))
             self._tune_task(task, time.monotonic() + share, f"kernel {number + 1}/{len(todo)}")
+        return all(t.measured for t in todo)
 
     def _tune_task(self, task: Task, deadline: float, label: str) -> None:
         """Race a shortlist of candidates; the fastest that agrees with the oracle wins."""
@@ -126,7 +133,8 @@ class _Search:
             if not self.tools.measure(checked).error:
                 task.winner, task.time_us, task.measured = options[position], time_us, True
                 return
-        if ranked or time.monotonic() < deadline:
+        plain = replace(trials[0], kernel=replace(task.kernel, schedule=Schedule()), check=True)
+        if not self.tools.measure(replace(plain, repeats=0)).error:
             task.winner = Schedule()
 
     def _report(self, label: str) -> None:
