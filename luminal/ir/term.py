@@ -161,7 +161,7 @@ def _make(op: str, args: tuple[Term, ...], dtype: DType, payload: object = None)
     free: frozenset[Var] = frozenset()
     for arg in args:
         free |= arg.free
-    for e in payload[1] if op == "load" else (payload,) if op in ("index", "cond") else ():  # type: ignore[index]
+    for e in term.indices if op == "load" else (term.expr,) if op in ("index", "cond") else ():
         free |= e.variables()
     term.free = free.difference(term.axes) if op in REDUCTIONS else free
     _TABLE[key] = term

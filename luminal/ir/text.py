@@ -72,10 +72,10 @@ class Reader:
             case ast.BinOp():
                 left, right = self.value(node.left), self.value(node.right)
                 return self._OPERATORS[type(node.op)](left, right)
-            case ast.Call(func=ast.Name()):
+            case ast.Call(func=ast.Name(id=name)):
                 args = [self.value(a) for a in node.args]
                 keywords = {k.arg: self.value(k.value) for k in node.keywords if k.arg}
-                return self.calls[node.func.id](*args, **keywords)
+                return self.calls[name](*args, **keywords)
         raise ValueError(f"not understood: {ast.unparse(node)}")
 
 
