@@ -14,7 +14,6 @@ import luminal.torch
 import torch
 from assets import fetch
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 import luminal
@@ -27,14 +26,6 @@ SENTENCES = [
     "The cat sleeps on the warm windowsill.",
 ]
 console = Console()
-
-
-def spinner(text: str) -> Progress:
-    """A spinner with the seconds that have passed."""
-    bar = Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(),
-                   console=console, transient=True)  # fmt: skip
-    bar.add_task(text, total=None)
-    return bar
 
 
 def encoder() -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
@@ -81,8 +72,8 @@ def run_encoder(table: Table) -> None:
     compiled = torch.compile(model, backend="luminal", dynamic=False)
     with torch.no_grad():
         start = time.perf_counter()
-        with spinner("Compiling MiniLM with luminal"):
-            ours = embed(compiled(**inputs).last_hidden_state, inputs["attention_mask"])
+        console.print("[dim]Compiling MiniLM (the second run takes it from the cache) ...[/dim]")
+        ours = embed(compiled(**inputs).last_hidden_state, inputs["attention_mask"])
         seconds = time.perf_counter() - start
         theirs = embed(model(**inputs).last_hidden_state, inputs["attention_mask"])
         mine, eager = best_ms(lambda: compiled(**inputs)), best_ms(lambda: model(**inputs))
@@ -102,9 +93,9 @@ def run_llm(table: Table, prompt: str, count: int) -> None:
     """Load the GGUF file, compile, stream an answer."""
     path = fetch("smollm2-135m") / "SmolLM2-135M-Instruct.Q4_1.gguf"
     start = time.perf_counter()
-    with spinner("Compiling SmolLM2-135M with luminal"):
-        model = luminal.llm.load(str(path), n_ctx=1024)
-        model.compile()
+    console.print("[dim]Compiling SmolLM2-135M ...[/dim]")
+    model = luminal.llm.load(str(path), n_ctx=1024)
+    model.compile()
     seconds = time.perf_counter() - start
     text = model.tokenizer.chat([{"role": "user", "content": prompt}])
     ids = model.tokenizer.encode(text)

@@ -23,6 +23,7 @@ from luminal.ir.program import Program
 from luminal.ir.target import Target
 from luminal.ir.text import graph_text, plan_text
 from luminal.ir.verify import verify_graph, verify_plan
+from luminal.progress import Progress, progress_bar
 from luminal.programs import ProgramCache, versions
 from luminal.rewrite import rewrite
 from luminal.runtime.device import select_target, thread_count
@@ -37,7 +38,6 @@ from luminal.workbench import Request
 
 __all__ = ["Compiled", "Progress", "Stats", "compile_graph"]
 
-Progress = Callable[[str, float], None]
 PLANS = 3
 
 
@@ -99,24 +99,36 @@ def compile_graph(
     name: they are bound here (and by `rebind`), may be repacked, and are no arguments of a call.
     """
     config = config or from_environment()
+    with progress_bar(config) as shown:
+        return _compile(graph, config, hints or {}, weights or {}, progress or shown)
+
+
+def _compile(
+    graph: Graph, config: Config, hints: Mapping[str, int], weights: Mapping[str, np.ndarray],
+    progress: Progress | None,
+) -> Compiled:  # fmt: skip
     start = time.perf_counter()
     verify_graph(graph)
     target = select_target(config.isa)
-    graph, constants = bind_weights(graph, weights or {})
+    graph, constants = bind_weights(graph, weights)
     text = graph_text(graph)
     debug.dump(config, "graph.txt", text)
     cache = ProgramCache(config, target)
     runtime(cache.machine_code)
-    key = cache.key(text, constants, hints or {})
+    key = cache.key(text, constants, hints)
     program = cache.load(key, constants)
     if program is None:
-        plan = search_plan(graph, config, target, cache, dict(hints or {}), progress)
+        plan = search_plan(graph, config, target, cache, dict(hints), progress)
         searched = time.perf_counter()
-        program = generate(plan, target, _alternatives(plan, target, hints or {}))
+        program = generate(plan, target, _alternatives(plan, target, hints))
         cache.save(key, program)
     else:
         searched = time.perf_counter()
-    objects = [cache.machine_code(code.source, target) for code in program.codes]
+    objects = []
+    for number, code in enumerate(program.codes):
+        objects.append(cache.machine_code(code.source, target))
+        if progress is not None:
+            progress(f"machine code {number + 1}/{len(program.codes)}", number / len(program.codes))
     executor = Executor(program, objects, config.threads or None)
     end = time.perf_counter()
     stats = Stats(len(program.plan.kernels), 0, searched - start, end - searched, end - start,
