@@ -237,3 +237,23 @@ def test_gradients_of_a_small_network():
     model(x).sum().backward()
     torch.testing.assert_close(got, [p.grad for p in model.parameters()], rtol=1e-4, atol=1e-5)
     assert {r.kind for r in luminal.torch.reports()} == {"forward", "backward"}
+
+
+def test_storage_of_large_results_is_used_again_only_when_free():
+    def f(x):
+        return x + 1
+
+    run, x = compiled(f), torch.zeros(3 << 20)
+    first = run(x)
+    place = first.data_ptr()
+    view = first[5:]
+    del first
+    second = run(x)
+    assert second.data_ptr() != place
+    view.fill_(7)
+    del view, second
+    third = run(x)
+    assert (third == 1).all()
+    place = third.data_ptr()
+    del third
+    assert run(x).data_ptr() == place

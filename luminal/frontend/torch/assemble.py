@@ -21,6 +21,7 @@ from luminal.frontend.torch.nodes import (
 )
 from luminal.frontend.torch.part import Part
 from luminal.frontend.torch.phases import Phase, Split
+from luminal.frontend.torch.storage import LARGE_BYTES, Recycler, allocator
 from luminal.frontend.torch.symbols import SYMBOLIC, Symbols, free_symbols
 
 __all__ = ["assemble", "exact"]
@@ -134,14 +135,6 @@ def exact(x: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
     return torch.empty_strided(x.shape, strides, dtype=x.dtype, device=x.device).copy_(x)
 
 
-def _empty_strided() -> Callable[..., torch.Tensor]:
-    """The fastest allocator of CPU tensors that this version of PyTorch has."""
-    found = getattr(torch._C._dynamo.guards, "_empty_strided_cpu", None)
-    if found is not None:
-        return found
-    return lambda size, stride, dtype: torch.empty_strided(size, stride, dtype=dtype)
-
-
 def assemble(
     gm: GraphModule, symbols: Symbols, split: Split, parts: dict[int, Part]
 ) -> Callable[[list[object]], tuple[object, ...]]:
@@ -149,7 +142,7 @@ def assemble(
     writer = _Writer(gm, symbols, split, parts)
     writer.env |= {
         "as_strided": torch.as_strided,
-        "empty": _empty_strided(),
+        "empty": allocator(),
         "exact": exact,
         "math": math,
         "torch": torch,
@@ -195,7 +188,8 @@ def _call_part(writer: _Writer, part: Part, position: int) -> None:
         sizes, strides = writer.numbers(value.shape), writer.numbers(value.stride())  # type: ignore[attr-defined]
         name = writer.define(spec.node)
         if spec.dense:
-            writer.emit(f"{name} = empty({sizes}, {strides}, {dtype})", name)
+            fresh = writer.constant(Recycler(), "k") if _is_large(writer, value) else "empty"
+            writer.emit(f"{name} = {fresh}({sizes}, {strides}, {dtype})", name)
             outputs.append(name)
         else:
             staged = f"{name}c"
@@ -211,6 +205,13 @@ def _call_part(writer: _Writer, part: Part, position: int) -> None:
     for name, staged, fresh in copies:
         writer._used.add(staged)
         writer.emit(f"{name} = {fresh}.copy_({staged})", name)
+
+
+def _is_large(writer: _Writer, fake: object) -> bool:
+    """True if a result, at the sizes that were traced, is worth recycling."""
+    hints = writer.symbols.hints()
+    sizes = [writer.symbols.expr(n).evaluate(hints) for n in fake.shape]  # type: ignore[attr-defined]
+    return math.prod(sizes) * fake.dtype.itemsize >= LARGE_BYTES  # type: ignore[attr-defined]
 
 
 def _run_lines(
