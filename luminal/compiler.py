@@ -23,6 +23,7 @@ from luminal.ir.program import Program
 from luminal.ir.target import Target
 from luminal.ir.text import graph_text, plan_text
 from luminal.ir.verify import verify_graph, verify_plan
+from luminal.listing import show
 from luminal.progress import Progress, progress_bar
 from luminal.programs import ProgramCache, versions
 from luminal.rewrite import rewrite
@@ -133,10 +134,8 @@ def _compile(
     end = time.perf_counter()
     stats = Stats(len(program.plan.kernels), 0, searched - start, end - searched, end - start,
                   "miss" if cache.compiled else "hit")  # fmt: skip
-    debug.dump(config, "plan.txt", plan_text(program.plan))
-    for code in program.codes:
-        debug.dump(config, f"{code.name}.ll", code.source)
     debug.log(config, 1, f"{stats}")
+    show(config, program)
     return Compiled(graph, program, executor, stats)
 
 

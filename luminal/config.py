@@ -18,7 +18,7 @@ __all__ = ["Config", "SETTINGS", "from_environment"]
 SETTINGS: dict[str, tuple[str, str]] = {
     "debug": (
         "LUMINAL_DEBUG",
-        "0 quiet, 1 summary, 2 kernels, 3 rules, 4 plan, 5 loop IR, 6 7 asm",
+        "0 quiet, 1 summary, 2 kernels, 3 candidates, 4 plan, 5 loop IR, 6 LLVM, 7 assembly",
     ),
     "dump": ("LUMINAL_DUMP", "directory that receives every stage as text; empty: none"),
     "cache": ("LUMINAL_CACHE", "directory of winners and machine code; 'off' disables it"),
