@@ -26,9 +26,10 @@ class Program:
     """Inputs so far and the choices that make them."""
 
     pick: Pick
+    large: bool = False
     inputs: list[Tensor] = field(default_factory=list)
-    n: Expr = field(default_factory=lambda: to_expr(Var("n", 0, 70)))
-    m: Expr = field(default_factory=lambda: to_expr(Var("m", 2, 40)))
+    n: Expr = to_expr(Var("n", 0, 70))
+    m: Expr = to_expr(Var("m", 2, 40))
 
     def of(self, *options: Any) -> Any:
         """One of the options."""
@@ -36,6 +37,8 @@ class Program:
 
     def dim(self, empty: bool = False) -> Any:
         """A size."""
+        if self.large:
+            return self.of(64, 100, 129, 32, 256, 48, self.m)
         return self.of(3, 1, 16, 17, 8, 5, 33, self.m, self.n if empty else 7)
 
     def input(self, shape: tuple, dtype: DType, name: str = "x") -> Tensor:
@@ -89,7 +92,9 @@ class Program:
         t, n = self.of(f32, f32, f16, f64), self.of(2, 1)
         groups = self.of(1, 1, 2, 4)
         channels, out = groups * self.of(1, 2, 3), groups * self.of(1, 3, 4, 8)
-        size = tuple(self.of(7, 9, 16, 5) for _ in range(n))
+        size = tuple(self.of(*((28, 17, 56) if self.large else (7, 9, 16, 5))) for _ in range(n))
+        if self.large:
+            channels, out = groups * self.of(16, 3, 24), groups * self.of(32, 16, 20)
         kernel = tuple(self.of(3, 1, 2) for _ in range(n))
         stride, padding = self.of(1, 2, 3), self.of(0, 1, 2)
         dilation = self.of(1, 1, 2)
@@ -146,6 +151,8 @@ class Program:
     def attention(self) -> list:
         t = self.of(f32, f32, f16, bf16)
         d, s, l = self.of(8, 16, 5), self.of(7, 17, self.m, 33), self.of(None, 1, 17)
+        if self.large:
+            d, s, l = self.of(32, 64, 40), self.of(65, 200, 128, self.m), self.of(None, 1, 70)
         kv = self.of(2, 1)
         heads = kv * self.of(1, 2, 3)
         q = self.input((1, heads, l if l is not None else s, d), t)
@@ -217,6 +224,8 @@ class Program:
 
     def quantised(self) -> list:
         rows, blocks, size = self.of(8, 16, 5, 17), self.of(1, 2), self.of(32, 16)
+        if self.large:
+            rows, blocks = self.of(64, 100, 33), self.of(4, 3)
         kind = self.of(dt.i8, dt.u4, dt.i4, dt.f8e4m3, dt.f4e2m1, dt.u8)
         width = blocks * size
         stored = np.zeros((rows, width // (2 if kind.bits == 4 else 1)), kind.np)
@@ -268,7 +277,7 @@ class Program:
 
     def mlp(self) -> list:
         """A pre-norm block."""
-        t, d = self.of(f32, bf16, f16), self.of(16, 8, 24)
+        t, d = self.of(f32, bf16, f16), self.of(16, 8, 24) * (4 if self.large else 1)
         x = self.input((self.of(3, self.n), d), t)
         y = F.rms_norm(x, [d], self.input((d,), t))
         gate, up = (F.linear(y, self.input((2 * d, d), t)) for _ in range(2))
@@ -281,8 +290,10 @@ KINDS = ("linear", "matmul", "conv", "pool", "norm", "attention", "indexed", "sc
 
 
 def random_program(pick: Pick, kind: str = "") -> Case:
-    """A random program of one kind."""
-    p = Program(pick)
+    """A random program of one kind; one in five is larger than a register tile everywhere."""
+    p = Program(pick, pick(0, 4) == 4)
+    if pick(0, 1):
+        p.n, p.m = to_expr(Var("n", 0, 1 << 20)), to_expr(Var("m", 2, 4096))
     results = getattr(p, kind or p.of(*KINDS))()
     graph = to_graph(results, p.inputs, [f"y{n}" for n in range(len(results))])
     assert all(isinstance(r, Tensor | Update) for r in results)

@@ -19,7 +19,7 @@ from tests.random_programs import random_program
 
 CORPUS = sorted((Path(__file__).parent / "corpus").glob("*.txt"))
 QUICK = {
-    "deadline": None, "database": None, "derandomize": True, "max_examples": 40,
+    "deadline": None, "database": None, "derandomize": True, "max_examples": 25,
     "suppress_health_check": list(HealthCheck), "print_blob": False,
 }  # fmt: skip
 ISAS = ("native", "avx2", "baseline")
@@ -71,7 +71,7 @@ def test_random_graphs_agree_at_every_stage(
 
 
 @given(programs(), st.sampled_from(ISAS), st.integers(0, 9))
-@settings(**QUICK)
+@settings(**{**QUICK, "max_examples": 14})
 def test_random_programs_agree_at_every_stage(
     worker: Worker, case: Case, isa: str, seed: int
 ) -> None:
@@ -98,7 +98,7 @@ def test_corpus(worker: Worker, path: Path) -> None:
 
 
 @given(cases())
-@settings(**QUICK)
+@settings(**{**QUICK, "max_examples": 60})
 def test_text_of_graphs_reads_back(case: Case) -> None:
     graph = graph_of(case)
     data = {n.name: n.value for n in graph.nodes if hasattr(n.value, "array")}
