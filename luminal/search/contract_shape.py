@@ -161,17 +161,17 @@ def _bound_vector(
     facts: Facts, nest: Nest, k: Var, lanes: int, loads: tuple[Access, ...],
     reductions: tuple[Term, ...],
 ) -> float | None:  # fmt: skip
-    """Penalty for lanes along a summed axis; None if the operands are not contiguous there."""
+    """Penalty for lanes along a summed axis; None if the operands are not evenly spaced there."""
     mine = [a for a in loads if k in a.axes]
-    if not mine or any(facts.stride(a, k, lanes) != 1 for a in mine):
+    steps = [facts.stride(a, k, lanes) for a in mine]
+    if not mine or None in steps or any(k not in r.axes for r in reductions):
         return None
-    if any(k not in r.axes for r in reductions):
-        return None
+    gathered = 4.0 * sum(step != 1 for step in steps)
     size = facts.extent(k)
     masked = any(k in e.variables() for e in facts.masks(*reductions))
     many = [x for x in nest.free if facts.extent(x) > 4 and any(x not in a.axes for a in mine)]
     reread = 1.5 * (len(many) > 1)
-    return (1.35 + 10 / -(-size // lanes)) * waste(size, lanes) + masked + reread
+    return (1.35 + 10 / -(-size // lanes)) * waste(size, lanes) + masked + reread + gathered
 
 
 def _shape(
