@@ -55,6 +55,8 @@ class _Facts:
     """The extents that those contractions sum over."""
     over: bool = False
     """It reads a soft node that a contraction is computed for."""
+    reads: bool = False
+    """It reads memory: it is not made of counters and constants alone."""
 
 
 def is_leaf(node: Node) -> bool:
@@ -96,8 +98,9 @@ def _expands(view: View) -> bool:
 class _Chooser:
     """Holds the tables while cuts are chosen; see `choose_cuts`."""
 
-    def __init__(self, prepared: Prepared):
+    def __init__(self, prepared: Prepared, trivial: frozenset[int]):
         self.nodes = prepared.nodes
+        self.free = [_free(node) or n in trivial for n, node in enumerate(self.nodes)]
         self.cuts = Cuts()
         self.users: list[list[tuple[int, int]]] = [[] for _ in self.nodes]
         for n, node in enumerate(self.nodes):
@@ -120,8 +123,10 @@ class _Chooser:
         for n, node in enumerate(self.nodes):
             if is_leaf(node):
                 self.cuts.stored.add(n)
-            elif not _free(node):
+            elif not self.free[n]:
                 self._visit(n, node)
+            elif node.inputs:
+                self.cuts.shared.add(n)
         return self.cuts
 
     def _group(self) -> None:
@@ -205,6 +210,7 @@ class _Chooser:
             self.cuts.soft.add(n)
             over = facts.heavy or facts.over
             kept = _Facts(depth=facts.depth, flops=facts.flops, reduces=facts.reduces, over=over)
+            kept.reads = True
             self.facts[n] = kept
         else:
             self.cuts.shared.add(n)
@@ -217,6 +223,14 @@ class _Chooser:
         return NEARLY_FREE if self.repeated[n] else CHEAP
 
     def _store(self, n: int) -> None:
+        """Stores node n, or the value with fewer bits that it is cast from or to."""
+        self.facts[n] = _Facts()
+        while self._widens(n) and not is_leaf(self.nodes[self.nodes[n].inputs[0].node]):
+            self.cuts.soft.discard(n)
+            self.cuts.shared.add(n)
+            n = self.nodes[n].inputs[0].node
+        while len(self.users[n]) == 1 and self._narrowed(n, self.users[n][0][0]):
+            n = self.users[n][0][0]
         self.cuts.stored.add(n)
         self.cuts.soft.discard(n)
         self.cuts.shared.discard(n)
@@ -227,7 +241,7 @@ class _Chooser:
         if node.op == "Gather":
             for slot, m in enumerate(e.node for e in node.inputs):
                 facts = self.facts[m]
-                if _free(self.nodes[m]) or not (facts.reduces or facts.flops > CHEAP):
+                if self.free[m] or not (facts.reduces or facts.flops > CHEAP):
                     continue
                 if slot == 1 or facts.heavy or not self._narrows(node, m):
                     self._store(m)
@@ -244,6 +258,12 @@ class _Chooser:
             held = m in self.cuts.stored or not (facts.heavy or facts.over)
             if not held and not self._may_stay(node, m, facts):
                 self._store(m)
+
+    def _narrowed(self, n: int, user: int) -> bool:
+        """Whether `user` is a cast of node n to fewer bits."""
+        node = self.nodes[user]
+        plain = node.op == "Cast" and self._plain(node.inputs[0].view)
+        return plain and node.dtype.bits < self.nodes[n].dtype.bits
 
     def _narrows(self, node: Node, source: int) -> bool:
         """A gather that reads no more elements than its source has."""
@@ -270,16 +290,16 @@ class _Chooser:
 
     def _merge(self, n: int, node: Node) -> _Facts:
         """The facts of a node from those of its inputs."""
-        out = _Facts(cone=1 << n, flops=self._own_flops(node), reduces=_reduces(node, self.nodes))
+        out = _Facts(cone=1 << n, reduces=_reduces(node, self.nodes))
         for edge in node.inputs:
             f = self.facts[edge.node]
-            if edge.node in self.cuts.stored or _free(self.nodes[edge.node]):
+            out.reads |= f.reads or edge.node in self.cuts.stored
+            if edge.node in self.cuts.stored or self.free[edge.node]:
                 continue
-            shared = bool(out.cone & f.cone)
-            out.multiple = (
-                out.multiple + f.multiple if shared and not self._plain(edge.view)
-                else max(out.multiple, f.multiple)
-            )  # fmt: skip
+            elsewhere = out.cone & f.cone and not self._plain(edge.view)
+            out.multiple = max(
+                out.multiple + f.multiple if elsewhere else 1, out.multiple, f.multiple
+            )
             out.cone |= f.cone
             out.depth = max(out.depth, f.depth + 1)
             out.flops += f.flops
@@ -287,6 +307,7 @@ class _Chooser:
             out.heavy |= f.heavy
             out.over |= f.over
             out.loops |= f.loops
+        out.flops += self._own_flops(node, out.reads)
         if self._contracts(node):
             out.heavy, out.loops = True, frozenset([self._summed(node)])
         return out
@@ -311,10 +332,14 @@ class _Chooser:
             stack += [e.node for e in self.nodes[m].inputs]
         return False
 
-    def _own_flops(self, node: Node) -> int:
-        if node.op in PRIMITIVES:
-            return PRIMITIVES[node.op].cost if node.op not in ("Cast", "LessThan") else 0
-        return 1 if node.op == "Maximum" else 0
+    def _own_flops(self, node: Node, reads: bool) -> int:
+        """Work of one element; truth values, and integers that only count, are free."""
+        if node.op == "Maximum":
+            return 1
+        free = node.dtype.kind == "b" or (node.dtype.is_int and not reads)
+        if free or node.op == "Cast" or node.op not in PRIMITIVES:
+            return 0
+        return PRIMITIVES[node.op].cost
 
     def _contracts(self, node: Node) -> bool:
         """A sum of products in which a factor is read repeatedly."""
@@ -340,7 +365,7 @@ class _Chooser:
         ):
             open_inputs = [
                 e.node for e in node.inputs
-                if e.node not in self.cuts.stored and not _free(self.nodes[e.node])
+                if e.node not in self.cuts.stored and not self.free[e.node]
                 and (self.facts[e.node].cone or self.facts[e.node].depth)
             ]  # fmt: skip
             if not open_inputs:
@@ -380,6 +405,6 @@ class _Chooser:
         return inner.op == "Exp2"
 
 
-def choose_cuts(prepared: Prepared) -> Cuts:
-    """The cuts of prepared nodes."""
-    return _Chooser(prepared).run()
+def choose_cuts(prepared: Prepared, trivial: frozenset[int] = frozenset()) -> Cuts:
+    """The cuts of prepared nodes; `trivial` ones are always computed in place."""
+    return _Chooser(prepared, trivial).run()

@@ -1,7 +1,7 @@
-"""Schedules of integer sums that a dot-product instruction can do: 4 bytes of a sum per lane.
+"""Schedules of integer sums that a dot-product instruction can do: 4 bytes per lane at once.
 
-In: `Facts` and a `Nest`. Out: `Option`s with the role 'dot', or none. Structure: every innermost sum
-is an i32 sum of products of 8-bit or 4-bit loads, one of them a constant that may be packed.
+In: `Facts` and a `Nest`. Out: `Option`s with the role 'dot', or none. Structure: every innermost
+sum is an i32 sum of products of 8-bit or 4-bit loads, one of them a constant that may be packed.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from luminal.ir.dtype import f32, i32
+from luminal.ir.dtype import f32, i8, i32
 from luminal.ir.expr import Var
 from luminal.ir.layout import Layout
-from luminal.ir.plan import Item, Loop, Reg
+from luminal.ir.plan import Item, Loop, Reg, Stage
 from luminal.ir.term import REDUCTIONS, Term
 from luminal.search.contract_shape import blocked
 from luminal.search.facts import Access, Facts
@@ -20,6 +20,7 @@ from luminal.search.nest import Nest, Option, assign_grid, serial_loops, vector_
 
 __all__ = ["dots"]
 
+_Product = tuple[Term, Term, Term]
 GROUP = 4
 UNROLLED = 32
 
@@ -27,7 +28,8 @@ UNROLLED = 32
 @dataclass(frozen=True, slots=True)
 class _Shape:
     """`lanes` of `vector`; `sums` dot products over `inner`, inside sums over `outer`; `rows` is
-    replicated; `layouts` is what constants must look like."""
+    replicated; `layouts` is what constants must look like; `copies` are factors (and their summed
+    axis) to compute into local memory first."""
 
     vector: Var
     lanes: int
@@ -36,6 +38,7 @@ class _Shape:
     outer: tuple[Var, ...]
     sums: int
     layouts: dict[str, Layout]
+    copies: tuple[tuple[Term, Var], ...]
 
 
 def dots(facts: Facts, nest: Nest) -> list[Option]:
@@ -52,9 +55,9 @@ def dots(facts: Facts, nest: Nest) -> list[Option]:
     return []
 
 
-def _products(facts: Facts, nest: Nest) -> list[tuple[Term, Access, Access]]:
-    """Every innermost sum with its two loads; empty if one has another form."""
-    found: list[tuple[Term, Access, Access]] = []
+def _products(facts: Facts, nest: Nest) -> list[_Product]:
+    """Every innermost sum with its two factors; empty if one has another form."""
+    found: list[_Product] = []
     reductions = [t for t in facts.walk(*nest.values) if t.op in REDUCTIONS]
     for r in reductions:
         if facts.tops(*r.args):
@@ -64,34 +67,36 @@ def _products(facts: Facts, nest: Nest) -> list[tuple[Term, Access, Access]]:
         body = r.args[0]
         if r.op != "sum" or r.dtype != i32 or len(r.axes) != 1 or body.op != "mul":
             return []
-        loads = [a.args[0] for a in body.args if a.op == "cast" and a.args[0].op == "load"]
-        if len(loads) != 2 or any(x.dtype.bits > 8 or x.dtype.is_float for x in loads):
+        factors = [a.args[0] for a in body.args if a.op == "cast"]
+        if len(factors) != 2 or any(x.dtype.bits > 8 or not x.dtype.is_int for x in factors):
             return []
-        a, b = (facts.access(x.buffer, x.indices, x) for x in loads)
-        found.append((r, a, b))
+        found.append((r, factors[0], factors[1]))
     return found
 
 
-def _shape(
-    facts: Facts, nest: Nest, products: Sequence[tuple[Term, Access, Access]], vector: Var
-) -> _Shape | None:
+def _shape(facts: Facts, nest: Nest, products: Sequence[_Product], vector: Var) -> _Shape | None:
     """The roles of the axes if `vector` carries the lanes; None if that does not work."""
     lanes = facts.lanes(f32)
     if not facts.is_static(vector) or facts.extent(vector) < lanes or vector.name in nest.ordered:
         return None
     layouts: dict[str, Layout] = {}
     packed: set[Var] = set()
+    copies: dict[Term, Var] = {}
     for r, a, b in products:
         (k,) = r.axes
-        weights, other = (a, b) if vector in a.axes else (b, a)
-        layout = _grouped(facts, weights, vector, k, lanes)
-        inside = vector not in other.axes and facts.stride(other, k) == 1
-        if layout is None or not inside or not facts.is_static(k) or facts.extent(k) % GROUP:
+        weights, other = (a, b) if vector in a.free else (b, a)
+        if weights.op != "load" or vector in other.free or other.dtype != i8:
             return None
-        if other.term is None or other.term.dtype.kind != "i" or other.term.dtype.bits != 8:
+        if not facts.is_static(k) or facts.extent(k) % GROUP:
             return None
+        access = facts.access(weights.buffer, weights.indices, weights)
+        layout = _grouped(facts, access, vector, k, lanes)
+        if layout is None:
+            return None
+        if other.op != "load" or facts.stride(*facts.loads(other), k) != 1:
+            copies[other] = k
         layouts[weights.buffer] = layout
-        packed |= weights.axes
+        packed |= access.axes
     for access in facts.loads(*nest.values):
         place = _dimension(access, vector)
         if (
@@ -104,7 +109,8 @@ def _shape(
     outer = tuple(a for a in facts.bound(*nest.values) if a not in inner)
     rows = [a for a in nest.free if a not in packed and a is not vector]
     rows = [a for a in rows if a.name not in nest.ordered]
-    return _Shape(vector, lanes, rows[-1] if rows else None, inner, outer, len(products), layouts)
+    return _Shape(vector, lanes, rows[-1] if rows else None, inner, outer, len(products), layouts,
+                  tuple(copies.items()))  # fmt: skip
 
 
 def _dimension(access: Access, axis: Var) -> int | None:
@@ -141,6 +147,17 @@ def _tiles(facts: Facts, shape: _Shape) -> list[tuple[int, int]]:
     return [(r, v) for _, r, v in sorted(found)[:4]] or [(1, 1)]
 
 
+def _copy(facts: Facts, around: Sequence[Item], term: Term, k: Var, lanes: int) -> Stage:
+    """A factor as bytes in local memory, four neighbours of the sum together."""
+    layout = facts.local_layout(term, around, [(k, 1)])
+    fixed = {*facts.kernel.dims(), k, *(a for a in term.free if facts.extent(a) == 1)}
+    others = sorted(term.free - fixed, key=lambda a: a.name)
+    regs = vector_regs(k, lanes, 2 if facts.extent(k) > lanes else 1)
+    step = 2 * lanes if len(regs) > 1 else lanes
+    nest = (*(Loop(a.name, 1) for a in others), Loop(k.name, step))
+    return Stage(facts.subterm(term), nest, tuple(regs), layout)
+
+
 def _build(facts: Facts, nest: Nest, shape: _Shape, rows: int, vectors: int, rank: int) -> Option:
     """Loops and registers for one tile."""
     tiled = (shape.vector, shape.rows)
@@ -150,6 +167,7 @@ def _build(facts: Facts, nest: Nest, shape: _Shape, rows: int, vectors: int, ran
         steps.append((shape.rows, rows))
     grid, left = assign_grid(facts, nest, steps)
     items: list[Item] = [*grid, *serial_loops(facts, steps, left, frozenset(), shape.vector)]
+    items += [_copy(facts, items, term, k, shape.lanes) for term, k in shape.copies]
     items += [Loop(a.name, 1) for a in shape.outer]
     items += [Loop(k.name, UNROLLED) for k in shape.inner if facts.extent(k) > UNROLLED]
     regs: list[Reg] = []

@@ -118,7 +118,7 @@ def _with_statistics(
         stage, after = _statistic_stage(after, nest, r)
         stages.append((stage, r.free & frozenset(nest.free)))
     if after.tops(*nest.values):
-        inner = contractions(after, nest, limit)
+        inner = [*dots(after, nest), *contractions(after, nest, limit)]
         return [replace(o, items=_insert(facts, o.items, stages)) for o in inner]
     rest = tuple(a for a in nest.free if a not in rows)
     order = [(a, 1) for a in nest.free if a in rows]

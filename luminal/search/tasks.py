@@ -125,11 +125,13 @@ def canonical_buffers(
 def _settle(
     plan: Plan, forms: list[Canonical], target: Target, hints: Mapping[str, int]
 ) -> dict[str, Layout]:
-    """The layout of every buffer whose layout is free: that of the first kernel with a wish."""
+    """The layout of every buffer whose layout is free: that of the costliest kernel with a wish."""
     free = _free_buffers(plan)
     layouts: dict[str, Layout] = {}
     memo: dict[object, dict[str, Layout]] = {}
-    for kernel, form in zip(plan.kernels, forms, strict=True):
+    costs = plan.costs_us or (0.0,) * len(plan.kernels)
+    for position in sorted(range(len(plan.kernels)), key=lambda n: (-costs[n], n)):
+        kernel, form = plan.kernels[position], forms[position]
         open_ones = {n for n in form.buffers if n in free and n not in layouts}
         if not open_ones:
             continue
