@@ -49,7 +49,7 @@ def digest(*parts: object) -> str:
 class Cache:
     """Entries by kind ('winner', 'object', ...) and key. Without a directory it stores nothing."""
 
-    def __init__(self, directory: Path | None, limit_bytes: int = LIMIT_BYTES):
+    def __init__(self, directory: Path | None, limit_bytes: int = LIMIT_BYTES) -> None:
         self.directory, self.limit_bytes = directory, limit_bytes
         self.hits = self.misses = 0
         self._writes = 0

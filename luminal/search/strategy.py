@@ -79,7 +79,7 @@ class _Search:
     def __init__(
         self, target: Target, config: Config, tools: Tools, cache: Cache | None,
         progress: Progress | None,
-    ):  # fmt: skip
+    ) -> None:  # fmt: skip
         self.target, self.config, self.tools, self.cache = target, config, tools, cache
         self.progress = progress
         self.full = config.search == "full"

@@ -31,7 +31,7 @@ class WorkerFailed(Exception):
 class Worker:
     """A child process that calls one function. Use as a context manager, or `close` it."""
 
-    def __init__(self, entry: str, timeout_s: float = 20.0):
+    def __init__(self, entry: str, timeout_s: float = 20.0) -> None:
         self.entry, self.timeout_s = entry, timeout_s
         self.restarts = 0
         self._started = False
