@@ -12,6 +12,7 @@ import mmap
 import random
 from dataclasses import dataclass, replace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -32,8 +33,9 @@ from luminal.rewrite import rewrite
 from luminal.runtime.cpu import compile_object
 from luminal.runtime.device import select_target
 from luminal.runtime.executor import Executor
+from luminal.search import tasks
 from luminal.search.extract import extract
-from luminal.search.tasks import prepare
+from luminal.search.schedule import candidates as schedules
 from tests.random_graphs import graph_of, make_inputs, parse_case
 
 __all__ = ["Expected", "Guarded", "check", "expect", "run_guarded"]
@@ -229,7 +231,11 @@ def run_guarded(
 
 def scheduled(plan: Plan, target: Any, hints: dict[str, int], rng: random.Random) -> Executor | None:
     """The plan with random candidates of its kernels; None if all were illegal."""
-    found = prepare(plan, target, hints, {})
+    def any_of(*args: Any) -> Any:
+        return rng.choice(schedules(*args))
+
+    with patch.object(tasks, "default", any_of):  # layouts of weights and temporaries, too
+        found = tasks.prepare(plan, target, hints, {})
     for _ in range(4):
         for task in found.tasks:
             task.winner = rng.choice(task.candidates(target)).schedule

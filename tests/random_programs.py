@@ -27,6 +27,7 @@ class Program:
 
     pick: Pick
     large: bool = False
+    constants: int = 0
     inputs: list[Tensor] = field(default_factory=list)
     n: Expr = to_expr(Var("n", 0, 70))
     m: Expr = to_expr(Var("m", 2, 40))
@@ -46,6 +47,14 @@ class Program:
         made = Tensor.from_input(f"{name}{len(self.inputs)}", shape, dtype)
         self.inputs.append(made)
         return made
+
+    def weight(self, shape: tuple, dtype: DType) -> Tensor:
+        """A constant (whose layout is free), or an input."""
+        sizes = [to_expr(d).value for d in shape]
+        if None in sizes or not self.pick(0, 1):
+            return self.input(shape, dtype)
+        self.constants += 1
+        return tensor_from_bits(np.zeros(sizes, dtype.np), dtype, f"c{self.constants}")
 
     def index(self, shape: tuple, limit: Any) -> Tensor:
         """Indices below a limit."""
@@ -71,8 +80,8 @@ class Program:
         x = self.input((*lead, k), t)
         for _ in range(1 + self.pick(0, 1)):
             o = self.dim()
-            w = self.input((o, x.dims[-1]), t)
-            bias = self.input((o,), t) if self.pick(0, 1) else None
+            w = self.weight((o, x.dims[-1]), t)
+            bias = self.weight((o,), t) if self.pick(0, 1) else None
             x = self.activation(F.linear(x, w, bias))
         return [x]
 
@@ -81,7 +90,7 @@ class Program:
         i, j, k = self.dim(True), self.dim(), self.dim()
         lead = self.of(((), ()), ((2,), (2,)), ((2, 1), (3,)), ((), (3,)), ((self.m,), (self.m,)))
         a = self.input((*lead[0], i, k), t)
-        b = self.input((*lead[1], j, k), t).transpose(-1, -2) if self.pick(0, 1) else self.input(
+        b = self.weight((*lead[1], j, k), t).transpose(-1, -2) if self.pick(0, 1) else self.weight(
             (*lead[1], k, j), t)  # fmt: skip
         y = F.matmul(a, b)
         if self.pick(0, 1):
@@ -99,10 +108,10 @@ class Program:
         stride, padding = self.of(1, 2, 3), self.of(0, 1, 2)
         dilation = self.of(1, 1, 2)
         x = self.input((self.of(1, 2, self.m), channels, *size), t)
-        w = self.input((out, channels // groups, *kernel), t)
-        bias = self.input((out,), t) if self.pick(0, 1) else None
+        w = self.weight((out, channels // groups, *kernel), t)
+        bias = self.weight((out,), t) if self.pick(0, 1) else None
         if self.pick(0, 4) == 4:
-            w = self.input((channels, out // groups, *kernel), t)
+            w = self.weight((channels, out // groups, *kernel), t)
             y = F.conv_transpose(x, w, bias, stride, 0, 0, groups, dilation)
         else:
             y = F.convolution(x, w, bias, stride, padding, dilation, groups)
@@ -242,7 +251,7 @@ class Program:
         d, rows = self.of(4, 16), 12
         t = self.of(f32, f16)
         cache = self.input((2, rows, d), t, "cache")
-        new = self.input((2, 1, d), t)
+        new = self.weight((2, 1, d), t)
         at = self.index((1,), rows)
         if self.pick(0, 1):
             new = new * 2 + 1
@@ -279,9 +288,9 @@ class Program:
         """A pre-norm block."""
         t, d = self.of(f32, bf16, f16), self.of(16, 8, 24) * (4 if self.large else 1)
         x = self.input((self.of(3, self.n), d), t)
-        y = F.rms_norm(x, [d], self.input((d,), t))
-        gate, up = (F.linear(y, self.input((2 * d, d), t)) for _ in range(2))
-        y = F.linear(F.silu(gate) * up, self.input((d, 2 * d), t))
+        y = F.rms_norm(x, [d], self.weight((d,), t))
+        gate, up = (F.linear(y, self.weight((2 * d, d), t)) for _ in range(2))
+        y = F.linear(F.silu(gate) * up, self.weight((d, 2 * d), t))
         return [x + y * 0.1]
 
 
