@@ -274,3 +274,22 @@ def test_symbolic_and_plain_sizes_agree() -> None:
         plan = check_graph(graph, feed, {"s": s})[0]
         assert run_plan(plan, feed, {"s": s})[0].shape == (s, 4)
     assert const(1) == 1
+
+
+def test_masks_of_positions_stay_known_through_gathers_and_sums() -> None:
+    """A mask that looks positions up in a table of positions is still a comparison of axes."""
+
+    def net(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        n = 64
+        place = F.reshape(F.expand(F.unsqueeze(F.arange(n), 0), 2, n), 2 * n)
+        rows = F.unsqueeze(F.index_select(place, 0, F.arange(n)), -1)
+        split = F.cumsum(F.cast(F.ne(place[1:] - place[:-1], 1), by_name("i64")), 0)
+        same = F.eq(F.unsqueeze(split[:n] * 0, -1), split[:n] * 0)
+        kept = F.logical_and(F.le(F.arange(n), rows), same)
+        s = F.where(kept, F.matmul(q, F.transpose(k, -1, -2)), float("-inf"))
+        return F.matmul(F.softmax(s, -1), v)
+
+    (kernel,) = best(net, *[((64, 32), "f32")] * 3).kernels
+    masks = [t for t in kernel.subterms() if t.op == "select"]
+    assert len(masks) == 1 and masks[0].args[0].op == "cond"
+    check(net, *[((64, 4), "f32")] * 3)

@@ -186,6 +186,8 @@ class Lowering:
         used = {v for e in where for v in e.variables()}
         axis = self.axes.fresh(extent, used)
         inner = body(to_expr(axis))
+        if inner.op == "const" and not inner.payload and (op == "sum" or extent.lo > 0):
+            return inner
         if extent.value is not None and extent.value <= MAX_UNROLL and selects_on(inner, axis):
             return _unrolled("add" if op == "sum" else "max", inner, axis, extent.value)
         made = reduction(op, (axis,), inner)

@@ -13,6 +13,7 @@ from luminal.ir.graph import ConstantData, Graph, Node
 from luminal.ir.space import Call, Cut, Region, Result, Source, Space
 from luminal.ir.term import Term, data, postorder, substitute
 from luminal.ir.view import Shape
+from luminal.rewrite.counters import counters
 from luminal.rewrite.cuts import choose_cuts, is_leaf
 from luminal.rewrite.egraph import EGraph
 from luminal.rewrite.lower import Lowering
@@ -32,7 +33,7 @@ def rewrite(graph: Graph, *, numerics: str) -> Space:
     """
     prepared = prepare(graph)
     widen = numerics != "exact" or _reads_halves(prepared.nodes)
-    parts, uses = split(prepared, choose_cuts(prepared))
+    parts, uses = split(prepared, choose_cuts(prepared, counters(prepared)))
     regions = tuple(_region(part, widen) for part in parts)
     names = _names(prepared)
     calls = tuple(_call(use, parts[use.part], names) for use in uses)
