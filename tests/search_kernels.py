@@ -65,7 +65,7 @@ def silu(x: Term) -> Term:
     return binary("mul", x, unary("recip", binary("add", e, number(1.0))))
 
 
-def batched(b: ExprLike, m: ExprLike, n: int, k: int) -> Case:
+def batched(b: ExprLike, m: ExprLike, n: ExprLike, k: ExprLike) -> Case:
     """C[b, m, n] of two inputs, the first one under a function, the second one transposed."""
     g, i, j, q = axis_var("b", b), axis_var("m", m), axis_var("n", n), axis_var("k", k)
     x, w = buffer("A", (b, m, k), "input"), buffer("W", (b, n, k), "input")
@@ -286,6 +286,7 @@ ZOO: dict[str, Case] = {
     "odd": matmul(13, 70, 67),
     "batched": batched(8, 96, 80, 64),
     "batch of one": batched(1, 130, 80, 64),
+    "unbounded": batched(2, dim("u"), 40, dim("v")),
     "gate": gate(64, 4096, 1024),
     "rms matmul": rms_matmul(64, 1024, 1024),
     "softmax": softmax(2048, 2048),

@@ -68,8 +68,9 @@ def contractions(facts: Facts, nest: Nest, limit: int | None = None) -> list[Opt
         fresh = facts.with_layouts(dict(shape.layouts)) if shape.layouts else facts
         for rank, tile in enumerate(_tiles(facts, shape)):
             for choice in _choices(facts, nest, shape, tile, rank):
-                if _fits(facts, choice):
-                    found.append((choice.cost, fresh, choice))
+                if not _fits(facts, choice):
+                    choice = replace(choice, copies=(), panels=(), extra=choice.extra + 4.0)
+                found.append((choice.cost, fresh, choice))
     found.sort(key=lambda f: f[0])
     return [_build(fresh, nest, choice) for _, fresh, choice in found[:limit]]
 

@@ -1,0 +1,38 @@
+"""The search with a real clock: kernels compiled, run and checked in the worker."""
+
+from __future__ import annotations
+
+import time
+
+from luminal.config import Config
+from luminal.runtime.device import select_target
+from luminal.search.strategy import Tools, choose
+from luminal.search.timing import Outcome, Trial
+from luminal.search.worker import Worker, WorkerFailed
+from luminal.workbench import Request
+from tests.search_kernels import matmul
+from tests.test_search_strategy import plan_of
+
+
+def test_a_measured_plan_is_checked_and_in_time() -> None:
+    target, trials = select_target("native"), []
+    with Worker("luminal.workbench:run_request") as worker:
+
+        def measure(trial: Trial) -> Outcome:
+            request = Request(trial.kernel, trial.buffers, trial.dims, target, 1, 2, trial.check,
+                              trial.give_up_us)  # fmt: skip
+            try:
+                response = worker.call(request)
+            except WorkerFailed as error:
+                return Outcome(error=str(error))
+            trials.append((trial, response))
+            return Outcome(response.time_us, response.error)
+
+        start = time.monotonic()
+        plan = choose([plan_of(matmul(64, 256, 256))], target, Config(search="2"),
+                      tools=Tools(measure))  # fmt: skip
+    assert time.monotonic() - start < 20
+    assert trials and all(not response.error for _, response in trials)
+    assert trials[-1][0].check and trials[-1][0].kernel.schedule is not None
+    best = min(r.time_us for t, r in trials if not t.check)
+    assert plan.costs_us[0] < 3 * best
