@@ -378,14 +378,17 @@ class _Chooser:
         return facts.multiple, facts.depth, facts.cone.bit_count(), n
 
     def _reaches_maximum(self, n: int) -> bool:
-        """A maximum along an axis reads this node, directly or elementwise."""
+        """A maximum along an axis and a power read this node, directly or elementwise."""
         level, seen = {n}, {n}
+        maximum = power = False
         for _ in range(_REACH):
             following: set[int] = set()
             for m in level:
                 for user, _slot in self.users[m]:
                     node = self.nodes[user]
-                    if node.op == "MaxReduce" and _reduces(node, self.nodes):
+                    maximum |= node.op == "MaxReduce" and _reduces(node, self.nodes)
+                    power |= node.op == "Exp2"
+                    if maximum and power:
                         return True
                     if _elementwise(node) and user not in seen:
                         following.add(user)

@@ -6,6 +6,8 @@ In: an e-graph. Out: the same one, grown; notes if a budget stopped it. Rules ar
 
 from __future__ import annotations
 
+from collections import Counter
+
 from luminal.rewrite.egraph import EGraph
 from luminal.rewrite.rules.reduce import RULES
 
@@ -16,8 +18,11 @@ MAX_CLASSES = 20_000
 MAX_ROUNDS = 12
 
 
-def saturate(graph: EGraph) -> tuple[str, ...]:
-    """Applies every rule to every node of its operation, round by round."""
+def saturate(graph: EGraph, matches: Counter[str] | None = None) -> tuple[str, ...]:
+    """Applies every rule to every node of its operation, round by round.
+
+    `matches` counts by rule what was new.
+    """
     limit = max(MAX_CLASSES, 4 * len(graph))
     for _ in range(MAX_ROUNDS):
         before = (len(graph), graph.unions)
@@ -25,11 +30,12 @@ def saturate(graph: EGraph) -> tuple[str, ...]:
             for node in graph.nodes(c):
                 for rule in RULES.get(node[0], ()):
                     for equal in rule(graph, c, node):
-                        graph.union(c, equal)
+                        if graph.union(c, equal) and matches is not None:
+                            matches[rule.__name__] += 1
             if len(graph) > limit:
                 graph.rebuild()
-                return (f"stopped at {len(graph)} classes",)
+                return (f"rules stopped at {len(graph)} classes",)
         graph.rebuild()
         if (len(graph), graph.unions) == before:
             return ()
-    return (f"stopped after {MAX_ROUNDS} rounds",)
+    return (f"rules stopped after {MAX_ROUNDS} rounds",)

@@ -5,6 +5,7 @@ In: a Graph and the numerics policy. Out: a Space. This file only strings the st
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from luminal.ir.dtype import bf16, f16
@@ -108,7 +109,9 @@ def _region(part: Part, widen: bool) -> Region:
         inner = graph.reduce("sum", (s.within,), graph.add(s.parts))
         graph.union(graph.add(s.whole), graph.reduce("sum", (s.blocks,), inner))
     graph.rebuild()
-    notes = saturate(graph)
+    matches: Counter[str] = Counter()
+    stopped = saturate(graph, matches)
+    notes = (*stopped, *(f"rule {name}: {n}" for name, n in sorted(matches.items())))
     values, number = graph.freeze(roots)
     cuts = []
     for (i, axes, where, _), root in zip(made, roots, strict=True):
