@@ -113,6 +113,7 @@ def _compile(
     target = select_target(config.isa)
     graph, constants = bind_weights(graph, weights)
     text = graph_text(graph)
+    config = debug.with_own_folder(config, text)
     debug.dump(config, "graph.txt", text)
     cache = ProgramCache(config, target)
     runtime(cache.machine_code)

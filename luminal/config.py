@@ -20,7 +20,10 @@ SETTINGS: dict[str, tuple[str, str]] = {
         "LUMINAL_DEBUG",
         "0 quiet, 1 summary, 2 kernels, 3 candidates, 4 plan, 5 loop IR, 6 LLVM, 7 assembly",
     ),
-    "dump": ("LUMINAL_DUMP", "directory that receives every stage as text; empty: none"),
+    "dump": (
+        "LUMINAL_DUMP",
+        "directory that receives every stage as text, a folder for each graph; empty: none",
+    ),
     "cache": ("LUMINAL_CACHE", "directory of winners and machine code; 'off' disables it"),
     "threads": ("LUMINAL_THREADS", "threads of a call; 0: the cores this process may use"),
     "search": ("LUMINAL_SEARCH", "'off', 'fast', 'full', or a time budget in seconds"),

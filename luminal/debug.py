@@ -5,13 +5,15 @@ In: a Config and text. Out: lines on standard error, files in `Config.dump`. Nev
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from luminal.config import Config
 
-__all__ = ["dump", "log"]
+__all__ = ["dump", "log", "with_own_folder"]
 
 
 def log(config: Config, level: int, text: str) -> None:
@@ -27,3 +29,11 @@ def dump(config: Config, name: str, text: str) -> None:
             folder = Path(config.dump)
             folder.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(text)
+
+
+def with_own_folder(config: Config, text: str) -> Config:
+    """The settings whose dumps go to a folder of this graph's, named by its text."""
+    if not config.dump:
+        return config
+    name = hashlib.sha256(text.encode()).hexdigest()[:8]
+    return replace(config, dump=str(Path(config.dump) / name))

@@ -26,7 +26,8 @@ def test_dump(tmp_path):
     graph = graph_of("softmax")
     config = Config(search="off", cache="off", dump=str(tmp_path / "new"))
     compiled = compile_graph(graph, config)
-    files = {p.name: p.read_text() for p in (tmp_path / "new").iterdir()}
+    (folder,) = (tmp_path / "new").iterdir()
+    files = {p.name: p.read_text() for p in folder.iterdir()}
     assert parse_graph(files["graph.txt"]) == graph
     assert parse_plan(files["plan.txt"]) == compiled.plan
     (code,) = compiled.program.codes

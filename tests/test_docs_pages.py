@@ -20,11 +20,12 @@ def test_links_lead_somewhere(page):
     assert [t for t in targets if not (page.parent / t).exists()] == []
 
 
-def test_pages_of_the_site_exist_and_all_are_in_it():
+def test_pages_of_the_site_exist_and_all_but_decisions_must_be_in_it():
     named = set(re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
     docs = ROOT / "docs"
     pages = {p.relative_to(docs).as_posix() for p in docs.rglob("*.md")} - {"tour.in.md"}
-    assert named == pages
+    assert named <= pages
+    assert {p for p in pages if not p.startswith("adr/")} <= named
 
 
 def test_settings_are_current():
