@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 from typing import Any
 
@@ -263,6 +266,29 @@ def test_extraction_is_deterministic() -> None:
     graph = graph_of(gated, ((64, 512), "f32"), *[((1024, 512), "f32")] * 2, ((512, 1024), "f32"))
     first, second = (repr(plans_of(graph)) for _ in range(2))
     assert first == second
+
+
+def test_two_processes_find_the_same_plans() -> None:
+    code = (
+        "from tests.rewrite_programs import RandomGraph, plans_of\n"
+        "from tests.test_extract_attention import CASES, operands\n"
+        "from tests.rewrite_programs import graph_of\n"
+        "graphs = [RandomGraph(n).finish() for n in range(6)]\n"
+        "graphs += [graph_of(f, *operands(f, 64), *extra) for f, extra in CASES[:6]]\n"
+        "print([plans_of(g, {'s': 512}) for g in graphs])\n"
+    )
+    texts = set()
+    for seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            env=environment,
+            check=True,
+        )
+        texts.add(done.stdout)
+    assert len(texts) == 1
 
 
 def test_symbolic_and_plain_sizes_agree() -> None:

@@ -39,6 +39,7 @@ __all__ = ["extract"]
 _SWEEPS = 3
 _FORBIDDEN = 1e4
 _LOOP = 1e-2
+_BETTER = 1 - 1e-9
 
 
 def extract(space: Space, target: Target, *, hints: dict[str, int], k: int) -> list[Plan]:
@@ -185,7 +186,7 @@ class _Solver:
             for v in self.order[i]:
                 for choice in self.region.values[v].choices:
                     found = self._work(v, choice, best, usable, kernel)
-                    if found is not None and (v not in best or found.work < best[v].work - 1e-6):
+                    if found is not None and (v not in best or found.work < best[v].work * _BETTER):
                         best[v], changed = found, True
         return self._build(self.region.cuts[i].value, best)
 

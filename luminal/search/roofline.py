@@ -64,10 +64,10 @@ class Machine:
 
     def points(self, axes: frozenset[Var] | set[Var]) -> float:
         """Number of points of a set of axes."""
-        total = 1.0
+        total = 1  # an integer: the order of a set must not show in the last digit
         for axis in axes:
             total *= self.extent(axis)
-        return total
+        return float(total)
 
     def time_us(self, flops: float, bytes_: float) -> float:
         """One launch that does this work."""
@@ -111,7 +111,7 @@ class _Place:
 class _Walk:
     """Adds up the work of every distinct subterm."""
 
-    def __init__(self, machine: Machine, free: frozenset[Var]):
+    def __init__(self, machine: Machine, free: frozenset[Var]) -> None:
         self.machine, self.free = machine, free
         self.seen: set[Term] = set()
         self.flops = 0.0
