@@ -51,7 +51,7 @@ class Function:
 
     __slots__ = ("_restore", "_run", "compiled")
 
-    def __init__(self, compiled: Compiled, structure: object):
+    def __init__(self, compiled: Compiled, structure: object) -> None:
         self.compiled = compiled
         self._run = compiled.executor
         self._restore = None if structure is _SEQUENCE else _restorer(structure)

@@ -49,7 +49,7 @@ class Var:
 
     __slots__ = ("_hash", "bound", "hi", "key", "lo", "name")
 
-    def __init__(self, name: str, lo: int = 0, hi: int = UNBOUNDED, bound: Expr | None = None):
+    def __init__(self, name: str, lo: int = 0, hi: int = UNBOUNDED, bound: Expr | None = None) -> None:
         self.name, self.lo, self.hi, self.bound = name, lo, max(lo, hi), bound
         self.key = name
         self._hash = hash((name, lo, self.hi, bound))
@@ -92,7 +92,7 @@ class _Binary:
     __slots__ = ("_hash", "a", "b", "hi", "key", "lo")
     symbol = "?"
 
-    def __init__(self, a: Expr, b: Expr):
+    def __init__(self, a: Expr, b: Expr) -> None:
         self.a, self.b = a, b
         self.key = f"{self.symbol}({a},{b})"
         self._hash = hash((self.symbol, a, b))
@@ -200,7 +200,7 @@ class Expr:
 
     __slots__ = ("_hash", "_range", "_vars", "terms")
 
-    def __init__(self, terms: tuple[tuple[Monomial, int], ...]):
+    def __init__(self, terms: tuple[tuple[Monomial, int], ...]) -> None:
         self.terms = terms
         self._hash = hash(terms)
         self._range: tuple[int, int] | None = None

@@ -185,7 +185,7 @@ def _scatter(dest: np.ndarray, index: np.ndarray, source: np.ndarray, axis: int)
 class _Terms:
     """Evaluates terms over a stack of axes; dimension p of every array is axis p of the stack."""
 
-    def __init__(self, buffers: Mapping[str, np.ndarray], dims: Mapping[str, int]):
+    def __init__(self, buffers: Mapping[str, np.ndarray], dims: Mapping[str, int]) -> None:
         self.buffers, self.dims = buffers, dims
         self.axes: list[tuple[str, np.ndarray]] = []
         self.mask: np.ndarray | bool = True

@@ -96,7 +96,7 @@ class Data:
 
     __slots__ = ("_hash", "extent", "hi", "key", "lo", "term")
 
-    def __init__(self, term: Term, lo: int, hi: int, extent: Expr | None):
+    def __init__(self, term: Term, lo: int, hi: int, extent: Expr | None) -> None:
         self.term, self.lo, self.hi, self.extent = term, lo, hi, extent
         self.key = f"data({term!r},{extent})"
         self._hash = hash((term, lo, hi, extent))

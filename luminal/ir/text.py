@@ -32,7 +32,7 @@ class Reader:
         ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
     }  # fmt: skip
 
-    def __init__(self, calls: Mapping[str, Callable[..., Any]]):
+    def __init__(self, calls: Mapping[str, Callable[..., Any]]) -> None:
         self.names: dict[str, Any] = {d.name: d for d in ALL}
         self.names |= {"inf": float("inf"), "nan": float("nan")}
         self.calls = {
@@ -165,7 +165,7 @@ def parse_graph(text: str, data: Mapping[str, ConstantData] | None = None) -> Gr
 class _TermPrinter:
     """Numbers terms as `Kernel.subterms` does and prints index expressions with data atoms."""
 
-    def __init__(self, kernel: Kernel):
+    def __init__(self, kernel: Kernel) -> None:
         self.names = {t: f"t{n}" for n, t in enumerate(kernel.subterms())}
 
     def expr(self, e: Expr) -> str:
@@ -242,7 +242,7 @@ def plan_text(plan: Plan) -> str:
 class _PlanReader:
     """Collects the statements of a plan's text."""
 
-    def __init__(self, data: Mapping[str, ConstantData]):
+    def __init__(self, data: Mapping[str, ConstantData]) -> None:
         self.data = data
         self.dims: list[Var] = []
         self.buffers: list[Buffer] = []
