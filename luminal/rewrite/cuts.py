@@ -98,7 +98,7 @@ def _expands(view: View) -> bool:
 class _Chooser:
     """Holds the tables while cuts are chosen; see `choose_cuts`."""
 
-    def __init__(self, prepared: Prepared, trivial: frozenset[int]):
+    def __init__(self, prepared: Prepared, trivial: frozenset[int]) -> None:
         self.nodes = prepared.nodes
         self.free = [_free(node) or n in trivial for n, node in enumerate(self.nodes)]
         self.cuts = Cuts()

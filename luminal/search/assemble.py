@@ -96,7 +96,7 @@ class _Builder:
     def __init__(
         self, steps: list[_Step], buffers: dict[str, Buffer], shapes: dict[str, Source],
         space: Space,
-    ):  # fmt: skip
+    ) -> None:  # fmt: skip
         self.steps, self.buffers, self.shapes, self.space = steps, buffers, shapes, space
         self.outputs = [r.buffer for r in space.results]
 

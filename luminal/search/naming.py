@@ -22,7 +22,7 @@ def rename_apart(term: Term, axes: Iterable[Var]) -> Term:
 
 
 class _Names:
-    def __init__(self, axes: tuple[Var, ...]):
+    def __init__(self, axes: tuple[Var, ...]) -> None:
         self.made: list[Var] = []
         self.memo: dict[Term, tuple[Term, frozenset[Var]]] = {}
         self.kernel = frozenset(axes)
