@@ -162,6 +162,18 @@ def test_cache_rows_are_written_in_place_unless_the_old_ones_are_read(read_after
     check_graph(graph, feed)
 
 
+def test_a_cache_that_is_returned_too_is_still_updated_in_place() -> None:
+    cache = Tensor.from_input("cache", (8, 4), f32)
+    rows = Tensor.from_input("rows", (2,), by_name("i64"))
+    new = Tensor.from_input("new", (2, 4), f32)
+    written = F.scatter(cache, 0, F.expand(F.unsqueeze(rows, -1), 2, 4), new)
+    graph = to_graph([written, update(cache, written)], [cache, rows, new])
+    plan = plans_of(graph)[0]
+    assert plan.buffer(plan.outputs[1]).alias == "cache"
+    assert [bool(k.ordered) for k in plan.kernels] == [True, False]
+    check_graph(graph, random_feed(graph, {}, np.random.default_rng(6)))
+
+
 def test_elementwise_updates_are_in_place() -> None:
     x = Tensor.from_input("x", (4, 5), f32)
     graph = to_graph([update(x, F.exp2(x)), F.sum(x, 1)], [x])

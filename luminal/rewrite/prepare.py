@@ -97,21 +97,22 @@ def _without_dead(prepared: Prepared) -> Prepared:
 
 
 def _outputs(graph: Graph, out: Prepared, placed: dict[int, Edge]) -> None:
+    """Every output gets a node that no other has; those that overwrite an input choose first."""
     taken: set[int] = set()
-    for o in graph.outputs:
+    wanted: dict[int, Wanted] = {}
+    for position in sorted(range(len(graph.outputs)), key=lambda p: not graph.outputs[p].updates):
+        o = graph.outputs[position]
         edge = _moved(placed, o.edge)
         n, view = edge.node, edge.view
         node = out.nodes[n]
         plain = view.is_identity and node.op not in ("Input", "Constant", "Copy")
-        same_input = node.op == "Input" and node.name == o.updates and view.is_identity
-        if same_input:
-            out.outputs.append(Wanted(o.name, n, o.updates))
-            continue
-        if not plain or n in taken:
+        unchanged = node.op == "Input" and node.name == o.updates and view.is_identity
+        if not unchanged and (not plain or n in taken):
             copy = Node("Copy", (Edge(n, view),), view.shape, node.dtype, name=o.name)
             n = out.add(copy, share=False)
         taken.add(n)
-        out.outputs.append(Wanted(o.name, n, o.updates))
+        wanted[position] = Wanted(o.name, n, o.updates)
+    out.outputs += [wanted[p] for p in range(len(graph.outputs))]
 
 
 def _rewrite_node(out: Prepared, node: Node) -> Edge:
