@@ -123,7 +123,7 @@ class Symbols:
 
     def _settled(self, e: sympy.Basic) -> sympy.Basic:
         """The constant that guards force an expression to be, or the expression."""
-        if e.is_Integer or e.is_Symbol:
+        if e.is_Integer:
             return e
         if e not in self._known:
             self._known[e] = self._settle(e)
