@@ -6,20 +6,20 @@ replaced by a load. A reduction that a coming loop would repeat is staged withou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
 
 from luminal.codegen.memory import Place
 from luminal.codegen.nest import Out, State, Walker
 from luminal.codegen.schedule_rules import IllegalSchedule
-from luminal.codegen.terms import outer_reductions
+from luminal.codegen.terms import data_atoms, outer_reductions
 from luminal.codegen.terms import replace as replace_terms
-from luminal.ir.dtype import accumulator, f32, i8
-from luminal.ir.expr import Expr, Var, const, to_expr
+from luminal.ir.dtype import accumulator, boolean, f32, i8
+from luminal.ir.expr import Expr, Var, const, is_nonnegative, to_expr
 from luminal.ir.layout import Layout, size
 from luminal.ir.plan import Item, Loop, Schedule, Stage
-from luminal.ir.term import Term, load
+from luminal.ir.term import Term, cond, constant, load, select
 
 __all__ = ["Stager"]
 
@@ -86,7 +86,7 @@ class Stager:
         axes = self.open_axes(term.free, state)
         place = self.allocate(axes, state, term, layout)
         index = tuple(to_expr(a) for a in axes)
-        inner = replace(state, outs=(Out(place, index, term),), outer=())
+        inner = replace(state, outs=(Out(place, index, self._guarded(term, state)),), outer=())
         self.walker.run(inner, schedule)
         place.write_level = self.walker.emit.depth
         mapping: dict[Term, Term] = {}
@@ -94,6 +94,15 @@ class Stager:
             own = self.open_axes(other.free, state)
             mapping[other] = load(place.name, tuple(to_expr(a) for a in own), term.dtype)
         return self.substituted(state, mapping)
+
+    def _guarded(self, term: Term, state: State) -> Term:
+        """The term, its loads kept in range if all its uses stand under masks, which a stage does
+        not see."""
+        if any(_unmasked(o.value, lambda t: t == term) for o in state.outs):
+            return term
+        places = self.walker.eval.places
+        loads = _unmasked(term, lambda t: t.op == "load" and not self.walker.eval.is_safe(t))
+        return replace_terms(term, {t: _checked(t, places[t.buffer].shape) for t in loads})
 
     def substituted(self, state: State, mapping: dict[Term, Term]) -> State:
         """The state with terms replaced, here and in stages to come."""
@@ -125,6 +134,31 @@ class Stager:
                 ):
                     return r
         return None
+
+
+def _unmasked(root: Term, wanted: Callable[[Term], bool]) -> list[Term]:
+    """Subterms that are needed whatever the masks in `root` say."""
+    found: list[Term] = []
+    seen: set[Term] = set()
+    stack = [root]
+    while stack:
+        t = stack.pop()
+        if t not in seen:
+            seen.add(t)
+            if wanted(t):
+                found.append(t)
+            stack += t.args[:1] if t.op == "select" else t.args
+    return found
+
+
+def _checked(t: Term, shape: tuple[Expr, ...]) -> Term:
+    """A load where its indices are in range, else 0."""
+    zero = 0.0 if t.dtype.is_float else False if t.dtype == boolean else 0
+    ends = [e for i, n in zip(t.indices, shape, strict=True) for e in (i, n - 1 - i)]
+    for e in ends:
+        if not is_nonnegative(e) and not any(True for _ in data_atoms(e)):
+            t = select(cond(e), t, constant(zero, t.dtype))
+    return t
 
 
 def _bound(out: Out) -> set[Var]:
