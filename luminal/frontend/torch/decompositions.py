@@ -12,6 +12,7 @@ import torch
 from torch._decomp import core_aten_decompositions
 
 from luminal.frontend.torch import sdpa
+from luminal.frontend.torch.encoder_layer import encoder_layer
 
 __all__ = ["table"]
 
@@ -37,4 +38,5 @@ def table() -> dict[torch._ops.OperatorBase, Callable[..., object]]:
             found.pop(getattr(packet, overload), None)
     found[aten._scaled_dot_product_flash_attention_for_cpu.default] = sdpa.forward
     found[aten._scaled_dot_product_flash_attention_for_cpu_backward.default] = sdpa.backward
+    found[aten._transformer_encoder_layer_fwd.default] = encoder_layer
     return found

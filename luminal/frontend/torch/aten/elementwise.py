@@ -274,9 +274,9 @@ def _elu(
     return F.where(F.gt(x, 0), F.mul(x, scale), below)
 
 
-@op("round")
-def _round(call: Call, x: Tensor) -> Tensor:
-    return F.round(x)
+@op("round", "round.decimals")
+def _round(call: Call, x: Tensor, *, decimals: int = 0) -> Tensor:
+    return F.round(x, decimals=decimals)
 
 
 @op("ceil")

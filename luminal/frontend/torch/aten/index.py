@@ -286,6 +286,15 @@ def _sort_stable(
     return F.sort(x, dim, descending)
 
 
+@op("bucketize.Tensor")
+def _bucketize(
+    call: Call, x: Tensor, boundaries: Tensor, *, out_int32: bool = False, right: bool = False
+) -> Tensor:
+    if call.size(boundaries.dims[0]) > LONGEST_SORT:
+        raise UnsupportedError("[torch] many boundaries.")
+    return F.bucketize(x, boundaries, right=right)
+
+
 @op("full", "full_like", "new_full")
 def _full(call: Call, first: object, *rest: object, **kwargs: object) -> Tensor:
     value = rest[-1] if "new" in str(call.node.target) else rest[0]

@@ -74,17 +74,16 @@ def _max_pool(
     call: Call, x: Tensor, kernel: Sequence[int], stride: Sequence[int] = (),
     padding: Sequence[int] = (0,), dilation: Sequence[int] = (1,), ceil_mode: bool = False,
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
-    if call.wanted(1):
-        raise UnsupportedError("[torch] the indices of max pooling.")
     rank = 2 if "2d" in str(call.node.target) else 3
-    batched = x.ndim == rank + 2
+    batched, indices = x.ndim == rank + 2, call.wanted(1)
     x = x if batched else F.unsqueeze(x, 0)
     sizes = _spread(kernel, rank)
-    out = (F.max_pool2d if rank == 2 else F.max_pool3d)(
+    found = (F.max_pool2d if rank == 2 else F.max_pool3d)(
         x, sizes, _spread(stride, rank) if stride else sizes, _spread(padding, rank),
-        _spread(dilation, rank), ceil_mode,
+        _spread(dilation, rank), ceil_mode, indices,
     )  # fmt: skip
-    return (out if batched else F.squeeze(out, 0)), None
+    parts = found if indices else (found, None)
+    return tuple(p if batched or p is None else F.squeeze(p, 0) for p in parts)
 
 
 @op("avg_pool1d", "avg_pool2d", "avg_pool3d")
@@ -94,15 +93,13 @@ def _avg_pool(
     divisor_override: int | None = None,
 ) -> Tensor:  # fmt: skip
     rank = int(str(call.node.target).split("avg_pool")[1][0])
-    if divisor_override is not None:
-        raise UnsupportedError("[torch] average pooling with a given divisor.")
     batched = x.ndim == rank + 2
     x = x if batched else F.unsqueeze(x, 0)
     sizes = _spread(kernel, rank)
     function = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[rank - 1]
     out = function(
         x, sizes, _spread(stride, rank) if stride else sizes, _spread(padding, rank),
-        ceil_mode, count_include_pad,
+        ceil_mode, count_include_pad, divisor_override,
     )  # fmt: skip
     return out if batched else F.squeeze(out, 0)
 
@@ -145,7 +142,9 @@ def _glu(call: Call, x: Tensor, dim: int = -1) -> Tensor:
 
 @op("_cdist_forward")
 def _cdist(call: Call, a: Tensor, b: Tensor, p: float, mode: object = None) -> Tensor:
-    if p != 1:
-        raise UnsupportedError("[torch] distances other than p=1.")
+    if p not in (1, 2):
+        raise UnsupportedError("[torch] distances other than p=1 and p=2.")
     off = F.sub(F.unsqueeze(a, -2), F.unsqueeze(b, -3))
+    if p == 2:
+        return F.sqrt(F.sum(F.mul(off, off), [-1], False))
     return F.sum(F.abs(cast(off, call.dtype)), [-1], False)
