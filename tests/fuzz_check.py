@@ -153,7 +153,8 @@ def expect(graph: Graph, inputs: dict[str, np.ndarray], dims: dict[str, int]) ->
             floor = np.median(finite) if finite.size else 0.0
             size = np.where(np.isfinite(exact), np.abs(exact), 0)
             unit = UNIT[dtype] if off.any() or dtype == f64 else 0.0
-            slack.append(8 * off + 4 * floor + 8 * unit * size + 1e-30)
+            units = 32 if dtype in (f32, f64) else 8
+            slack.append(8 * off + 4 * floor + units * unit * size + 1e-30)
     return Expected(bits, values, slack, dtypes)
 
 
