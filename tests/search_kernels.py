@@ -141,6 +141,39 @@ def layernorm(n: ExprLike, k: int) -> Case:
                 x, g, b)  # fmt: skip
 
 
+def column_softmax(n: int, k: int, m: int) -> Case:
+    """Over the middle axis of three: the rows are not contiguous, the columns are."""
+    i, j, c, p, q = (axis_var(a, e) for a, e in zip("ijcpq", (n, k, m, k, k)))
+    x, y = buffer("X", (n, k, m), "input"), buffer("Y", (n, k, m), "output")
+    minus = binary("mul", reduction("rmax", (p,), read(x, i, p, c)), number(-1.0))
+    total = reduction("sum", (q,), unary("exp2", binary("add", read(x, i, q, c), minus)))
+    mine = unary("exp2", binary("add", read(x, i, j, c), minus))
+    return case((i, j, c), y, (i, j, c), binary("mul", mine, unary("recip", total)), x)
+
+
+def log_sum(n: int, k: int) -> Case:
+    """A maximum inside a sum, both per row."""
+    i, p, q = axis_var("i", n), axis_var("p", k), axis_var("q", k)
+    x, y = buffer("X", (n, k), "input"), buffer("Y", (n,), "output")
+    top = reduction("rmax", (p,), read(x, i, p))
+    shifted = binary("add", read(x, i, q), binary("mul", top, number(-1.0)))
+    return case((i,), y, (i,), reduction("sum", (q,), unary("exp2", shifted)), x)
+
+
+def grouped(groups: int, size: int, kernel: int) -> Case:
+    """A convolution without padding, 16 channels in and out of each group, in one axis."""
+    o, y, x = (axis_var(a, e) for a, e in zip("oyx", (16 * groups, size, size)))
+    c, ky, kx = axis_var("c", 16), axis_var("ky", kernel), axis_var("kx", kernel)
+    whole = size + kernel - 1
+    image = buffer("X", (16 * groups, whole, whole), "temp")
+    weights = buffer("W", (16 * groups, 16, kernel, kernel), "constant")
+    result = buffer("Y", (16 * groups, size, size), "temp")
+    place = to_expr(o) // 16 * 16 + c
+    value = read(image, place, to_expr(y) + ky, to_expr(x) + kx)
+    total = reduction("sum", (c, ky, kx), binary("mul", value, read(weights, o, c, ky, kx)))
+    return case((o, y, x), result, (o, y, x), total, image, weights)
+
+
 def elementwise(*shape: ExprLike) -> Case:
     axes = tuple(axis_var(f"i{d}", n) for d, n in enumerate(shape))
     x, y = buffer("X", shape, "input"), buffer("Y", shape, "output")
@@ -292,6 +325,8 @@ ZOO: dict[str, Case] = {
     "softmax": softmax(2048, 2048),
     "softmax rsum": softmax(128, 1000, online=True),
     "softmax symbolic": softmax(SEQUENCE, SEQUENCE),
+    "softmax of columns": column_softmax(4, 50, 40),
+    "maximum in a sum": log_sum(40, 100),
     "layernorm": layernorm(2048, 2048),
     "layernorm symbolic": layernorm(SEQUENCE, 384),
     "elementwise": elementwise(2048, 2048),
@@ -308,6 +343,7 @@ ZOO: dict[str, Case] = {
     "conv stem": convolution(3, 64, 224, 7, 2, kind="input"),
     "conv 1x1": convolution(64, 256, 56, 1),
     "depthwise": convolution(32, 32, 112, 3, depthwise=True),
+    "grouped": grouped(4, 28, 3),
     "max pool": max_pool(64, 112),
     "attention": attention(8, 1024, 1024, 64),
     "attention causal": attention(8, 1000, 1000, 64, causal=True),

@@ -112,6 +112,24 @@ def test_structure_decides() -> None:
     assert not any(i.grid for i in options(ZOO["scatter"], AVX512)[0].schedule.items)
 
 
+def test_lanes_follow_contiguous_rows() -> None:
+    best = options(ZOO["softmax of columns"], AVX512)[0].schedule
+    lanes = {r.axis for r in best.regs if r.role == "vector"}
+    stages = [i for i in best.items if isinstance(i, Stage)]
+    assert lanes == {"c"} and stages
+    assert all({r.axis for r in s.regs if r.role == "vector"} == {"c"} for s in stages)
+
+
+def test_what_a_sum_needs_is_computed_before_it() -> None:
+    assert "Stage" in _names(options(ZOO["maximum in a sum"], AVX512)[0])
+
+
+def test_a_group_shares_its_input() -> None:
+    best = options(ZOO["grouped"], AVX512)[0].schedule
+    assert {r.axis for r in best.regs if r.role == "vector"} == {"o"}
+    assert any(r.axis == "x" and r.role == "unroll" for r in best.regs)
+
+
 def test_a_gemv_over_rows_of_an_input_sums_across_lanes() -> None:
     regs = options(ZOO["linear input 1"], AVX512)[0].schedule.regs
     assert [r.axis for r in regs if r.role == "vector"] == ["k"]
@@ -135,7 +153,8 @@ def test_register_tiles_fit() -> None:
 
 
 @pytest.mark.parametrize("name", ["odd", "gather", "compare", "elementwise small",
-                                  "softmax symbolic", "attention decode"])  # fmt: skip
+                                  "softmax symbolic", "attention decode", "grouped",
+                                  "softmax of columns", "maximum in a sum"])  # fmt: skip
 def test_the_default_computes_what_the_oracle_does(name: str) -> None:
     case = ZOO[name]
     best = options(case, AVX512)[0]

@@ -21,6 +21,7 @@ __all__ = ["contractions"]
 
 K_BLOCK = 512
 ROW_BLOCK = 256
+PANEL_ROWS = 192
 COLUMN_BLOCK = 512
 LOCAL_SHARE = 0.5
 TILES_KEPT = 6
@@ -79,6 +80,8 @@ def _tiles(facts: Facts, shape: Shape) -> list[Tile]:
     """Register tiles to try, best first."""
     rows = facts.extent(shape.rows) if shape.rows is not None else 1
     registers, columns = facts.target.vector_registers, facts.extent(shape.vector)
+    for a in shape.scalar_loads:  # a group of columns shares it: stay inside one
+        columns = min(columns, *facts.breaks(a, shape.vector), columns)
     if shape.horizontal:
         most = 4 if shape.reuse else 1
         return [Tile(r, 1, 1.0 + 0.1 * (4 // r)) for r in (4, 2, 1) if r <= min(rows, most)]
@@ -285,7 +288,8 @@ def _coarse_steps(
     shape = choice.shape
     coarse = [(a, s) for a, s in steps if a not in shape.masked or s == 1]
     if not choice.by_rows:
-        return coarse
+        rare = PANEL_ROWS if choice.panels else 1  # every block of rows makes the panels again
+        return [(a, max(s, rare // s * s)) if a is shape.rows else (a, s) for a, s in coarse]
     blocks = {shape.rows: ROW_BLOCK, shape.vector: COLUMN_BLOCK}
     while True:  # smaller blocks until every core has some
         sizes = [(a, max(s, blocks[a] // s * s) if a in blocks else s) for a, s in coarse]

@@ -94,7 +94,7 @@ def _free_vector(
     bound = facts.bound(*nest.values)
     penalty, packed, layouts = 0.0, [], dict[str, Layout]()
     for a in loads:
-        if v not in a.axes:
+        if facts.stride(a, v, lanes) == 0:
             continue
         d = _dimension_of(a, v)
         constant = facts.buffers[a.buffer].kind != "temp"
@@ -182,8 +182,8 @@ def _shape(
     reductions = facts.tops(*nest.values)
     loads, bound = facts.loads(*reductions), facts.bound(*nest.values)
     free = tuple(a for a in nest.free if a is not v)
-    vectors = tuple(a for a in loads if v in a.axes)
-    scalars = tuple(a for a in loads if v not in a.axes)
+    vectors = tuple(a for a in loads if facts.stride(a, v, lanes) != 0)
+    scalars = tuple(a for a in loads if facts.stride(a, v, lanes) == 0)
     rows = _row_axis(facts, nest, free, vectors, scalars)
     window = tuple(
         k for k in bound

@@ -25,6 +25,8 @@ from luminal.search.stream import streams
 __all__ = ["Candidate", "candidates", "default"]
 
 LOCAL_ROW_LIMIT = 1 << 16
+MAIN_ROWS = 64
+LANE_VECTORS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +85,13 @@ def _options(facts: Facts, limit: int | None) -> list[Option]:
 
 
 def _statistics(facts: Facts, nest: Nest) -> list[Term]:
-    """Reductions over fewer axes than the kernel has, those that others need first."""
+    """Reductions over fewer axes than the kernel has, or inside others; what others need first."""
     free = set(nest.free)
     main = [r for r in facts.tops(*nest.values) if free <= r.free]
     known = {*facts.kernel.axes, *facts.kernel.dims()}
     return [
         t for t in facts.walk(*nest.values)
-        if t.op in REDUCTIONS and t not in main and t.free <= known and not free <= t.free
+        if t.op in REDUCTIONS and t not in main and t.free <= known
     ]  # fmt: skip
 
 
@@ -110,33 +112,52 @@ def _with_statistics(
 ) -> list[Option]:
     """Statistics of rows go to local memory as soon as their rows are fixed."""
     rows = {a for r in statistics for a in r.free} & set(nest.free)
+    main = facts.after(*statistics).tops(*nest.values)
+    lane = None if main else _lane_of_rows(facts, nest, rows)
+    tiles = {a: MAIN_ROWS if main else LANE_VECTORS * facts.lanes(nest.values[0].dtype)
+             if a is lane else 1 for a in rows}  # fmt: skip
     after = facts
     stages: list[tuple[Stage, frozenset[Var]]] = []
     for r in statistics:
         if any(r in set(facts.walk(t)) for t in after.staged - {r}) and r in after.staged:
             continue
-        stage, after = _statistic_stage(after, nest, r)
+        stage, after = _statistic_stage(after, nest, r, tiles)
         stages.append((stage, r.free & frozenset(nest.free)))
-    if after.tops(*nest.values):
+    if main:
         inner = [*dots(after, nest), *contractions(after, nest, limit)]
         return [replace(o, items=_insert(facts, o.items, stages)) for o in inner]
     rest = tuple(a for a in nest.free if a not in rows)
-    order = [(a, 1) for a in nest.free if a in rows]
+    order = [(a, tiles[a]) for a in nest.free if a in rows]
     grid, left = assign_grid(facts, nest, order)
-    head = (*grid, *serial_loops(facts, order, left, frozenset(), None))
-    row_stages = tuple(s for s, _ in stages)
-    shared, after = _shared_row(after, nest, rest, statistics, row_stages)
-    inner = streams(after, replace(nest, free=rest, parallel=False))
+    head = (*grid, *serial_loops(facts, order, left, frozenset(), lane))
+    shared = tuple(s for s, _ in stages)
+    if lane is None:
+        shared, after = _shared_row(after, nest, rest, statistics, shared)
+        inner = streams(after, replace(nest, free=rest, parallel=False))
+    else:
+        inside = after.within({lane: tiles[lane]})
+        inner = streams(inside, replace(nest, free=(*rest, lane), parallel=False))
     return [replace(o, items=(*head, *shared, *o.items)) for o in inner]
 
 
-def _statistic_stage(facts: Facts, nest: Nest, r: Term) -> tuple[Stage, Facts]:
-    """The stage that computes one statistic, and the facts behind it."""
+def _lane_of_rows(facts: Facts, nest: Nest, rows: set[Var]) -> Var | None:
+    """The axis of the rows along which the result is contiguous, if the row itself is not."""
+    lanes = facts.lanes(nest.values[0].dtype)
+    able = [a for a in nest.free if a in rows and facts.extent(a) >= lanes // 2
+            and a.name not in nest.ordered]  # fmt: skip
+    return next((a for a in able if facts.stride(nest.stores[0], a, lanes) == 1), None)
+
+
+def _statistic_stage(
+    facts: Facts, nest: Nest, r: Term, tiles: Mapping[Var, int]
+) -> tuple[Stage, Facts]:
+    """The stage that computes one statistic for a tile of rows, and the facts behind it."""
     whole = _largest_hoisted(facts, nest, r)
     rows = tuple(a for a in nest.free if a in r.free)
-    options = contractions(facts.within(dict.fromkeys(rows, 1)), Nest((), (r,), (), False), 1)
+    wide = tuple(a for a in rows if tiles[a] > 1)
+    options = contractions(facts.within(tiles), Nest(wide, (r,), (), False), 1)
     body = options[0] if options else Option((), (), 1.0)
-    items = (*(Loop(a.name, 1) for a in rows), *body.items)
+    items = (*(Loop(a.name, 1) for a in rows if a not in wide), *body.items)
     return Stage(facts.subterm(whole), items, body.regs), facts.after(whole, r)
 
 

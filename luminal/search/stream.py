@@ -31,7 +31,7 @@ def streams(facts: Facts, nest: Nest) -> list[Option]:
         if options and cost > 2 * costs[0][0]:
             break
         for penalty, unroll in enumerate(UNROLLS):
-            if unroll == 1 or facts.extent(v) >= unroll * lanes:
+            if unroll == 1 or -(-facts.extent(v) // lanes) >= unroll:
                 options.append(_build(facts, nest, v, across, lanes, unroll, cost + penalty * 0.1))
     if not options:
         steps = [(a, 1) for a in nest.free]
