@@ -76,6 +76,9 @@ def _compiler(kind: str, notes: Notes, options: Options) -> Compiler:
             notes.training += 1
         if kind != "backward":
             notes.note(gm)
+        if kind == "forward":
+            log.info("gradients are on: compiling forward and backward; inference is faster "
+                     "under torch.no_grad()")  # fmt: skip
         parameters = notes.parameters() if kind == "inference" else {}
         with unset_fake_temporarily():
             notes.inner = build(gm, kind, options, parameters)

@@ -1,7 +1,7 @@
-"""PyTorch's fused encoder layer (`nn.TransformerEncoderLayer` in eval mode) in plain operators.
+"""PyTorch's fused encoder layer, called by `nn.TransformerEncoderLayer.eval()`, in plain operators.
 
-In: the arguments of `aten._transformer_encoder_layer_fwd` (dense tensors). Out: its result, to be
-traced by AOTAutograd. Without this the whole layer would run in eager.
+In: the arguments of `aten._transformer_encoder_layer_fwd` (dense tensors). Out: its result, traced
+by AOTAutograd. Without this the whole layer would run in eager.
 """
 
 from __future__ import annotations
