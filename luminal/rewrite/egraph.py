@@ -199,21 +199,36 @@ class EGraph:
             number[c] = len(order)
             order.append(c)
         values = []
+        kept = self._bounded(order)
         for c in order:
             choices = [
                 Choice(op, tuple(number[self.find(a)] for a in args), dtype,
                        payload[1] if op == "const" else payload)  # type: ignore[index]
-                for op, args, dtype, payload in self._bounded(c)
+                for op, args, dtype, payload in kept[c]
             ]  # fmt: skip
             values.append(Value(self._dtype[c], self._free[c], tuple(choices)))
         return tuple(values), number
 
-    def _bounded(self, c: int) -> list[ENode]:
-        """The nodes of a class without those that name an axis on which the value does not
-        depend (a load of a repeated value): users may stand outside of that axis."""
-        free = self._free[c]
-        kept = [n for n in self._nodes[c] if n[0] != "load" or _axes(n) <= free]
-        return kept or list(self._nodes[c])
+    def _bounded(self, order: list[int]) -> dict[int, list[ENode]]:
+        """The nodes of classes without those that name an axis on which the value does not
+        depend (a load of a repeated value): users may stand outside of that axis. A class that
+        would need itself keeps all of its nodes."""
+        kept: dict[int, list[ENode]] = {}
+        for c in order:
+            free, nodes = self._free[c], list(self._nodes[c])
+            kept[c] = [n for n in nodes if _axes(n) | self._free_of(n) <= free] or nodes
+        if all(len(kept[c]) == len(self._nodes[c]) for c in order):
+            return kept
+        built: set[int] = set()
+        before = -1
+        while before < len(built):
+            before = len(built)
+            for c in order:  # a value that is stored may be loaded, but has to be computed first
+                leaf = all(n[0] == "load" for n in self._nodes[c])
+                ways = (n[1] for n in kept[c] if leaf or n[0] != "load")
+                if any(all(self.find(a) in built for a in args) for args in ways):
+                    built.add(c)
+        return {c: nodes if c in built else list(self._nodes[c]) for c, nodes in kept.items()}
 
     def _reach(self, roots: list[int]) -> Iterator[int]:
         """Classes below `roots`, arguments of their first node before them where possible."""
@@ -231,6 +246,8 @@ class EGraph:
                     stack += [(b, False) for b in reversed(below) if b not in seen]
 
 
-def _axes(load: ENode) -> frozenset[Var]:
-    _, exprs = load[3]  # type: ignore[misc]
-    return frozenset(v for e in exprs for v in e.variables())
+def _axes(node: ENode) -> frozenset[Var]:
+    """The axes that a leaf names."""
+    op, _, _, payload = node
+    exprs = payload[1] if op == "load" else (payload,) if op in ("index", "cond") else ()  # type: ignore[index]
+    return frozenset(v for e in exprs for v in e.variables())  # type: ignore[attr-defined]
