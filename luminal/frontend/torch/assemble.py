@@ -7,7 +7,7 @@ has its own storage; strides are exactly those that tracing found.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 import torch
@@ -136,9 +136,10 @@ def exact(x: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
 
 
 def assemble(
-    gm: GraphModule, symbols: Symbols, split: Split, parts: dict[int, Part]
+    gm: GraphModule, symbols: Symbols, split: Split, parts: dict[int, Part], kept: Collection[Node]
 ) -> Callable[[list[object]], tuple[object, ...]]:
-    """The callable of a graph; `parts` are by position of their phase."""
+    """The callable of a graph; `parts` are by position of their phase. The caller keeps the
+    inputs in `kept` alive: they are not deleted after their last use."""
     writer = _Writer(gm, symbols, split, parts)
     writer.env |= {
         "as_strided": torch.as_strided,
@@ -161,7 +162,7 @@ def assemble(
     output = next(n for n in gm.graph.nodes if n.op == "output")
     result = writer.literal(tuple(output.args[0]))
     writer.emit(f"return {result}")
-    return _finish(writer)
+    return _finish(writer, {writer.names[n] for n in kept})
 
 
 def _entry(writer: _Writer) -> None:
@@ -256,12 +257,12 @@ def _needs_check(writer: _Writer, node: Node) -> bool:
     return node in read or any(view_base(u, writer.split.refused) is node for u in node.users)
 
 
-def _finish(writer: _Writer) -> Callable[[list[object]], tuple[object, ...]]:
+def _finish(writer: _Writer, kept: set[str]) -> Callable[[list[object]], tuple[object, ...]]:
     """Adds `del` after last uses, compiles the source."""
     last: dict[str, int] = {}
     for position, line in enumerate(writer.lines):
         for name in (*line.uses, line.defines):
-            if name.startswith("v"):
+            if name.startswith("v") and name not in kept:
                 last[name] = position
     dying: dict[int, list[str]] = {}
     for name, position in last.items():

@@ -52,7 +52,7 @@ class _Builder:
         self._account(found, parts)
         if self.options.fallback == "warn":
             warn_once(self.report)
-        return assemble(self.gm, self.symbols, found, parts)
+        return assemble(self.gm, self.symbols, found, parts, self.statics)
 
     def _supports(self, node: Node) -> bool:
         if node in self.refused:
@@ -208,6 +208,6 @@ def build(
 
 
 def _may_bind(tensor: torch.Tensor) -> bool:
-    """True for a dense floating-point tensor of some size: worth repacking."""
+    """True for a dense tensor of several elements: two of those never compare equal by value."""
     plain = tensor.layout == torch.strided and tensor.device.type == "cpu"
-    return plain and tensor.dtype in DTYPES and tensor.dim() > 1 and is_dense(tensor)
+    return plain and tensor.dtype in DTYPES and tensor.numel() > 1 and is_dense(tensor)
