@@ -18,7 +18,7 @@ from luminal.search.schedule import candidates
 from luminal.search.strategy import Tools, choose, mutate
 from luminal.search.tasks import prepare
 from luminal.search.timing import Outcome, Trial, race
-from tests.search_kernels import AVX512, ZOO, Case
+from tests.search_kernels import AVX512, ZOO, Case, convolution
 
 
 def plan_of(*cases: Case) -> Plan:
@@ -206,3 +206,22 @@ def test_mutations_change_one_outer_loop(name: str) -> None:
             changed = [(a, b) for a, b in zip(schedule.items, other.items) if a != b]
             assert len(changed) <= 1 and other.regs == schedule.regs
             assert all(isinstance(b, Loop) and b.tile > 0 for _, b in changed)
+
+
+def test_producers_decide_the_layout_of_temporaries() -> None:
+    conv = convolution(32, 64, 28, 1)
+    depth = convolution(64, 64, 28, 3, depthwise=True)
+    first = plan_of(conv, depth)
+    kernels = (first.kernels[0], _rename_all(first.kernels[1], {"X1": "Y0"}))
+    buffers = tuple(b for b in first.buffers if b.name != "X1")
+    plan = Plan(kernels, buffers, ("X0",), ("Y1",), (), (1.0, 100.0))
+    found = choose([plan], AVX512, Config(search="off"))
+    assert found.buffer("Y0").layout == ((0, 1), (1, 16), (2, 1), (3, 1), (1, 1))
+    assert found.buffer("W1").layout == ((0, 16), (1, 1), (2, 1), (3, 1), (0, 1))
+    schedule = found.kernels[1].schedule
+    assert schedule is not None and {r.axis for r in schedule.regs if r.role == "vector"} == {"o"}
+
+
+def _rename_all(kernel: Kernel, names: dict[str, str]) -> Kernel:
+    stores = tuple(replace(s, value=rename_buffers(s.value, names)) for s in kernel.stores)
+    return replace(kernel, stores=stores)

@@ -125,28 +125,41 @@ def canonical_buffers(
 def _settle(
     plan: Plan, forms: list[Canonical], target: Target, hints: Mapping[str, int]
 ) -> dict[str, Layout]:
-    """The layout of every buffer whose layout is free: that of the costliest kernel with a wish."""
+    """The layout of every buffer whose layout is free: a temporary as its producer wishes, in
+    the order of the plan; then a constant as its costliest reader wishes."""
     free = _free_buffers(plan)
+    constant = {b.name for b in plan.buffers if b.kind == "constant"}
     layouts: dict[str, Layout] = {}
     memo: dict[object, dict[str, Layout]] = {}
+    order = range(len(plan.kernels))
     costs = plan.costs_us or (0.0,) * len(plan.kernels)
-    for position in sorted(range(len(plan.kernels)), key=lambda n: (-costs[n], n)):
+    by_cost = sorted(order, key=lambda n: (-costs[n], n))
+    for position, wanted in [
+        *((n, free.intersection(plan.kernels[n].writes()) - constant) for n in order),
+        *((n, free & constant) for n in by_cost),
+    ]:
         kernel, form = plan.kernels[position], forms[position]
-        open_ones = {n for n in form.buffers if n in free and n not in layouts}
-        if not open_ones:
-            continue
-        now = {b.name: replace(b, layout=layouts.get(b.name, b.layout)) for b in plan.buffers
-               if b.name in form.buffers}  # fmt: skip
-        own = canonical_buffers(kernel, form, now)
-        sizes = {f"d{n}": hints[d] for n, d in enumerate(form.dims) if d in hints}
-        names = frozenset(f"b{n}" for n, b in enumerate(form.buffers) if b in open_ones)
-        key = (form.kernel, own, names, tuple(sizes.items()))
-        if key not in memo:
-            wish = default(form.kernel, {b.name: b for b in own}, target, sizes, names)
-            memo[key] = wish.layouts
-        for name, layout in memo[key].items():
-            layouts[form.buffers[int(name[1:])]] = layout
+        if any(name in wanted and name not in layouts for name in form.buffers):
+            still = {n for n in form.buffers if n in free & constant | wanted and n not in layouts}
+            wishes = _wishes(plan, kernel, form, layouts, still, target, hints, memo)
+            layouts.update({n: x for n, x in wishes.items() if n in wanted})
     return layouts
+
+
+def _wishes(
+    plan: Plan, kernel: Kernel, form: Canonical, layouts: Mapping[str, Layout], free: set[str],
+    target: Target, hints: Mapping[str, int], memo: dict[object, dict[str, Layout]],
+) -> dict[str, Layout]:  # fmt: skip
+    """The layouts that the default schedule of a kernel asks for, by buffer."""
+    now = {n: plan.buffer(n) for n in form.buffers}
+    now = {n: replace(b, layout=layouts.get(n, b.layout)) for n, b in now.items()}
+    own = canonical_buffers(kernel, form, now)
+    sizes = {f"d{n}": hints[d] for n, d in enumerate(form.dims) if d in hints}
+    names = frozenset(f"b{n}" for n, b in enumerate(form.buffers) if b in free)
+    key = (form.kernel, own, names, tuple(sizes.items()))
+    if key not in memo:
+        memo[key] = default(form.kernel, {b.name: b for b in own}, target, sizes, names).layouts
+    return {form.buffers[int(n[1:])]: x for n, x in memo[key].items()}
 
 
 def _free_buffers(plan: Plan) -> set[str]:
