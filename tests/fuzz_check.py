@@ -114,6 +114,8 @@ def _noisy(graph: Graph, wide: Graph, inputs: dict, dims: dict, rng: Any) -> lis
             rounds = n.dtype in WIDER and not np.array_equal(narrow[-1], clean[-1], equal_nan=True)
             if n.dtype == f64:
                 rounds = not np.array_equal(value * 2**20, np.rint(value * 2**20))
+            if unit and n.inputs and not rounds and n.dtype in (f16, bf16):
+                unit, rounds = UNIT[f32], True  # constants may meet before anything rounds
             if unit and (rounds or n.op in ("Log2", "Exp2", "Sin", "Sqrt", "Recip")):
                 size = np.abs(value)
                 if n.op == "SumReduce":

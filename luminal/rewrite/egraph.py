@@ -191,15 +191,18 @@ class EGraph:
         """A reduction over `axes`."""
         return self.make(op, args, self.dtype(args[-1]), axes)
 
-    def freeze(self, roots: list[int]) -> tuple[tuple[Value, ...], dict[int, int]]:
-        """The classes that `roots` reach as plain values, and the number of each class."""
+    def freeze(
+        self, roots: list[int], axes: frozenset[Var] = frozenset()
+    ) -> tuple[tuple[Value, ...], dict[int, int]]:
+        """The classes that `roots` reach as plain values, and the number of each class; `axes` are
+        all variables that are no dims."""
         number: dict[int, int] = {}
         order: list[int] = []
         for c in self._reach(roots):
             number[c] = len(order)
             order.append(c)
         values = []
-        kept = self._bounded(order)
+        kept = self._bounded(order, axes)
         for c in order:
             choices = [
                 Choice(op, tuple(number[self.find(a)] for a in args), dtype,
@@ -209,14 +212,14 @@ class EGraph:
             values.append(Value(self._dtype[c], self._free[c], tuple(choices)))
         return tuple(values), number
 
-    def _bounded(self, order: list[int]) -> dict[int, list[ENode]]:
+    def _bounded(self, order: list[int], axes: frozenset[Var]) -> dict[int, list[ENode]]:
         """The nodes of classes without those that name an axis on which the value does not
         depend (a load of a repeated value): users may stand outside of that axis. A class that
         would need itself keeps all of its nodes."""
         kept: dict[int, list[ENode]] = {}
         for c in order:
             free, nodes = self._free[c], list(self._nodes[c])
-            kept[c] = [n for n in nodes if _axes(n) | self._free_of(n) <= free] or nodes
+            kept[c] = [n for n in nodes if (_axes(n) | self._free_of(n)) & axes <= free] or nodes
         if all(len(kept[c]) == len(self._nodes[c]) for c in order):
             return kept
         built: set[int] = set()

@@ -112,7 +112,7 @@ def _region(part: Part, widen: bool) -> Region:
     matches: Counter[str] = Counter()
     stopped = saturate(graph, matches)
     notes = (*stopped, *(f"rule {name}: {n}" for name, n in sorted(matches.items())))
-    values, number = graph.freeze(roots)
+    values, number = graph.freeze(roots, frozenset(lowering.axes.names.values()))
     cuts = []
     for (i, axes, where, _), root in zip(made, roots, strict=True):
         node = nodes[i]
