@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from luminal.errors import UnsupportedError
 from luminal.frontend import functional as F
 from luminal.frontend.functional_reduce import size_scalar
@@ -20,6 +22,7 @@ from luminal.frontend.tensor import (
     iota,
     scalar,
     scatter_primitive,
+    tensor,
 )
 from luminal.frontend.torch.aten.table import Call, op
 from luminal.frontend.torch.aten.views import start_of
@@ -293,6 +296,24 @@ def _bucketize(
     if call.size(boundaries.dims[0]) > LONGEST_SORT:
         raise UnsupportedError("[torch] many boundaries.")
     return F.bucketize(x, boundaries, right=right)
+
+
+@op("searchsorted.Tensor", "searchsorted.Scalar")
+def _searchsorted(
+    call: Call, row: Tensor, x: Tensor | float, *, out_int32: bool = False, right: bool = False,
+    side: str | None = None, sorter: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    if sorter is not None or call.size(row.dims[-1]) > LONGEST_SORT:
+        raise UnsupportedError("[torch] a search in a long or unsorted sequence.")
+    return F.searchsorted(row, x, right=right or side == "right")
+
+
+@op("tril_indices", "triu_indices")
+def _triangle_indices(
+    call: Call, rows: int, columns: int, offset: int = 0, **kwargs: object
+) -> Tensor:
+    find = np.tril_indices if "tril" in str(call.node.target) else np.triu_indices
+    return cast(tensor(np.stack(find(rows, offset, columns))), call.dtype)
 
 
 @op("full", "full_like", "new_full")
