@@ -36,7 +36,7 @@ from luminal.runtime.executor import Executor
 from luminal.search import tasks
 from luminal.search.extract import extract
 from luminal.search.schedule import candidates as schedules
-from tests.random_graphs import graph_of, make_inputs, parse_case
+from tests.random_cases import graph_of, make_inputs, parse_case
 
 __all__ = ["Expected", "Guarded", "check", "expect", "run_guarded"]
 
@@ -97,6 +97,7 @@ def _noisy(graph: Graph, wide: Graph, inputs: dict, dims: dict, rng: Any) -> lis
     noisy: list[np.ndarray] = []
     clean: list[np.ndarray] = []
     for n, w in zip(graph.nodes, wide.nodes, strict=True):
+
         def node(of: Graph, item: Any, values: list[np.ndarray]) -> np.ndarray:
             args = [interp._edge(values, e, of, dims) for e in item.inputs]
             if item.op == "Input":
@@ -160,7 +161,9 @@ def expect(graph: Graph, inputs: dict[str, np.ndarray], dims: dict[str, int]) ->
     return Expected(bits, values, slack, dtypes)
 
 
-def compare(expected: Expected, got: list[np.ndarray], where: str, exact_special: bool) -> list[str]:
+def compare(
+    expected: Expected, got: list[np.ndarray], where: str, exact_special: bool
+) -> list[str]:
     """Problems of one set of results."""
     problems = []
     for number, bits in enumerate(got):
@@ -223,7 +226,9 @@ def run_guarded(
         if spec.kind == "constant":
             results.append(executor._constants[spec.buffer.name])
         else:
-            results.append((fresh if spec.kind == "fresh" else ins)[spec.source].array.reshape(shape))
+            results.append(
+                (fresh if spec.kind == "fresh" else ins)[spec.source].array.reshape(shape)
+            )
     for o, result in zip(graph.outputs, results, strict=True):
         if o.updates:
             memory = ins[plan.inputs.index(o.updates)].array
@@ -232,8 +237,11 @@ def run_guarded(
     return results, problems
 
 
-def scheduled(plan: Plan, target: Any, hints: dict[str, int], rng: random.Random) -> Executor | None:
+def scheduled(
+    plan: Plan, target: Any, hints: dict[str, int], rng: random.Random
+) -> Executor | None:
     """The plan with random candidates of its kernels; None if all were illegal."""
+
     def any_of(*args: Any) -> Any:
         return rng.choice(schedules(*args))
 

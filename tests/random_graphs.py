@@ -1,14 +1,12 @@
-"""Random small graphs over all primitives and views, as text, and their random inputs.
+"""Random small graphs over all primitives and views, as text.
 
-In: a `Picker` that chooses integers (hypothesis or a seeded generator). Out: a `Case`: the text of
-a graph, sizes of its dims, a seed of its data. Floats that feed a comparison, a remainder or a
-conversion to integers are small multiples of powers of two, so that no rounding can turn them.
+In: a function that picks integers (hypothesis or a seeded generator). Out: a `Case`. Floats that
+feed a comparison, a remainder or a conversion to integers are small multiples of powers of two, so
+that no rounding can turn them.
 """
 
 from __future__ import annotations
 
-import re
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,120 +14,18 @@ from typing import Any
 import numpy as np
 
 from luminal.ir import view as views
-from luminal.ir.dtype import (
-    DType, bf16, boolean, by_name, f16, f32, f64, i8, i16, i32, i64, u8,
-)  # fmt: skip
+from luminal.ir.dtype import DType, bf16, boolean, f16, f32, f64, i8, i16, i32, i64, u8
 from luminal.ir.expr import Expr, Var, const, prod, to_expr
 from luminal.ir.graph import ConstantData, Edge, Graph, GraphBuilder, Output
-from luminal.ir.numeric import encode
-from luminal.ir.text import graph_text, parse_graph
-from luminal.ir.view import Shape, View
+from luminal.ir.text import graph_text
+from luminal.ir.view import Shape
+from tests.random_cases import Case, Pick
+from tests.random_views import ViewDraw
 
-__all__ = ["Case", "Draw", "make_inputs", "parse_case", "random_case"]
+__all__ = ["Draw", "random_case"]
 
-Pick = Callable[[int, int], int]
 MANTISSA = {f64: 52, f32: 23, f16: 10, bf16: 7}
 LIMIT = 3000
-
-
-@dataclass(frozen=True)
-class Case:
-    """A graph as text, sizes of its dims for each run, the seed of its inputs."""
-
-    text: str
-    dims: tuple[tuple[tuple[str, int], ...], ...]
-    seed: int
-    wild: bool = False
-
-    def __str__(self) -> str:
-        runs = [" ".join(f"{n}={v}" for n, v in d) for d in self.dims]
-        lines = [f"# seed {self.seed}{' wild' if self.wild else ''}"]
-        return "\n".join([*lines, *(f"# run {r}" for r in runs), self.text])
-
-
-def parse_case(text: str) -> Case:
-    """The case that `str` printed."""
-    seed, wild = re.search(r"^# seed (\d+)( wild)?", text, re.M).groups()
-    runs = [re.findall(r"(\w+)=(\d+)", line) for line in re.findall(r"^# run(.*)$", text, re.M)]
-    dims = tuple(tuple((n, int(v)) for n, v in run) for run in runs)
-    body = "\n".join(line for line in text.splitlines() if not line.startswith("#")) + "\n"
-    return Case(body, dims or ((),), int(seed), bool(wild))
-
-
-def constants(text: str, seed: int) -> dict[str, ConstantData]:
-    """Data for every named constant of a graph's text."""
-    found = {}
-    pattern = r"Constant\(name='([\w.]+)', shape=\[([\d, ]*)\], dtype=(\w+)"
-    for name, shape, dtype in re.findall(pattern, text):
-        sizes = tuple(int(s) for s in shape.split(",") if s.strip())
-        kind = by_name(dtype)
-        found[name] = ConstantData(name, _data(sizes, kind, _rng(name, seed)))
-    return found
-
-
-def graph_of(case: Case) -> Graph:
-    """The graph of a case."""
-    return parse_graph(case.text, constants(case.text, case.seed))
-
-
-def _rng(name: str, seed: int) -> np.random.Generator:
-    return np.random.default_rng((zlib.crc32(name.encode()), seed))
-
-
-def _data(sizes: tuple[int, ...], dtype: DType, rng: np.random.Generator) -> np.ndarray:
-    if dtype == boolean:
-        return rng.integers(0, 2, sizes).astype(bool)
-    if dtype.storage:
-        last = sizes[-1] // (2 if dtype.bits == 4 else 1)
-        return rng.integers(0, 120, (*sizes[:-1], last)).astype(dtype.np)
-    if dtype.is_int:
-        low = 0 if dtype.kind == "u" else -9
-        return rng.integers(low, 10, sizes).astype(dtype.np)
-    values = rng.integers(-16, 17, sizes) / 4.0
-    return encode(values.astype(np.float64 if dtype == f64 else np.float32), dtype)
-
-
-def make_inputs(
-    graph: Graph, dims: dict[str, int], seed: int, wild: bool = False
-) -> dict[str, np.ndarray]:  # fmt: skip
-    """Bits of every input; what is an index fits the dimension that it indexes.
-
-    Inputs called `special...` hold some NaN, inf and -0.0; `wild` lets some indices be out of range.
-    """
-    limits: dict[int, int] = {}
-    for node in graph.nodes:
-        if node.op in ("Gather", "Scatter"):
-            extent = node.inputs[0].view.shape[node.axis].evaluate(dims)
-            index = node.inputs[1].node
-            limits[index] = min(limits.get(index, extent), extent)
-    found = {}
-    for number, node in enumerate(graph.nodes):
-        if node.op != "Input":
-            continue
-        rng = _rng(node.name, seed)
-        sizes = tuple(e.evaluate(dims) for e in node.shape)
-        stated = re.search(r"_lt_(\w+)", node.name)
-        if stated:
-            limits[number] = dims.get(stated[1]) or int(stated[1])
-        if number in limits:
-            limit = limits[number]
-            values = rng.integers(0, max(1, limit), sizes)
-            if wild and values.size:
-                values.reshape(-1)[rng.integers(values.size)] = (-1, limit, 100, -100)[seed % 4]
-            found[node.name] = values.astype(node.dtype.np)
-            continue
-        array = _data(sizes, node.dtype, rng)
-        if node.name.startswith("mask") and node.dtype.is_float:
-            array = encode(np.where(rng.integers(0, 2, sizes), 0, -np.inf), node.dtype)
-        if node.name.startswith("special") and array.size:
-            odd = np.asarray([np.nan, np.inf, -np.inf, -0.0], np.float32)
-            flat = array.reshape(-1)
-            for value in odd[: 1 + seed % 4]:
-                flat[rng.integers(flat.size)] = encode(value, node.dtype)
-        found[node.name] = array
-    return found
-
-
 FLOATS = (f32, f32, f32, f32, f16, bf16, f64)
 ALL_DTYPES = (*dict.fromkeys(FLOATS), i32, i64, i8, u8, i16, boolean)
 
@@ -150,7 +46,7 @@ class Draw:
         return self.edge.view.shape
 
 
-class Builder:
+class Builder(ViewDraw):
     """Draws one graph step by step."""
 
     def __init__(self, pick: Pick):
@@ -226,6 +122,7 @@ class Builder:
 
     def partner(self, x: Draw) -> Draw:
         """Another operand of x's dtype and shape."""
+
         def fits(d: Draw) -> bool:
             if d.dtype != x.dtype or len(d.shape) > len(x.shape):
                 return False
@@ -235,7 +132,9 @@ class Builder:
         if self.pick(0, 3):
             found = self.any_draw(fits)
             if found is not None:
-                return replace(found, edge=self.g.view(found.edge, views.expand(found.shape, x.shape)))
+                return replace(
+                    found, edge=self.g.view(found.edge, views.expand(found.shape, x.shape))
+                )
         shape = list(x.shape)
         if shape and self.pick(0, 1):
             shape[self.pick(0, len(shape) - 1)] = const(1)
@@ -305,7 +204,9 @@ class Builder:
         if len(x.shape) != 2 or x.dtype == boolean:
             return
         rows, inner = x.shape
-        y = self.any_draw(lambda d: d.dtype == x.dtype and len(d.shape) == 2 and d.shape[0] == inner)
+        y = self.any_draw(
+            lambda d: d.dtype == x.dtype and len(d.shape) == 2 and d.shape[0] == inner
+        )
         y = y or self.leaf((inner, self.size()), x.dtype)
         full = (rows, inner, y.shape[1])
         if prod(full).evaluate({"n": 33, "m": 17}) > 40000:
@@ -327,7 +228,9 @@ class Builder:
 
         def back(edge: Edge) -> Edge:
             shape = edge.view.shape
-            return self.g.view(self.g.view(edge, views.reshape(shape, ones)), views.expand(ones, x.shape))
+            return self.g.view(
+                self.g.view(edge, views.reshape(shape, ones)), views.expand(ones, x.shape)
+            )
 
         minus = self.g.view(self.g.scalar(-1.0, x.dtype), views.expand((), x.shape))
         top = back(self.g.reduce("MaxReduce", x.edge, axis))
@@ -347,7 +250,9 @@ class Builder:
         ones = x.shape[:axis] + (const(1),) + x.shape[axis + 1 :]
         count = x.shape[axis].value or 1
         total = self.g.reduce("SumReduce", x.edge, axis)
-        scale = self.g.view(self.g.scalar(-1.0 / count, x.dtype), views.expand((), total.view.shape))
+        scale = self.g.view(
+            self.g.scalar(-1.0 / count, x.dtype), views.expand((), total.view.shape)
+        )
         mean = self.g.op("Mul", (total, scale))
         wide = self.g.view(self.g.view(mean, views.reshape(mean.view.shape, ones)),
                            views.expand(ones, x.shape))  # fmt: skip
@@ -427,64 +332,6 @@ class Builder:
         if view is not None and self.small(view.shape):
             self.push(replace(x, edge=self.g.view(x.edge, view)))
 
-    def random_view(self, shape: Shape, dtype: DType) -> View | None:
-        """A view of a tensor of this shape."""
-        kind = self.one_of(("permute", "slice", "reshape", "pad", "expand", "flip", "unfold"))
-        if kind == "expand":
-            return self.expand(shape)
-        if kind == "reshape":
-            return self.reshape(shape)
-        if not shape:
-            return None
-        axis = self.pick(0, len(shape) - 1)
-        size = shape[axis]
-        match kind:
-            case "permute":
-                order = list(range(len(shape)))
-                other = self.pick(0, len(shape) - 1)
-                order[axis], order[other] = order[other], order[axis]
-                return views.permute(shape, tuple(order))
-            case "flip":
-                return views.flip(shape, axis)
-            case "slice":
-                step = self.one_of((1, 2, 3))
-                start = self.pick(0, min(2, size.lo))
-                return views.slice_(shape, axis, start, (size - start + (step - 1)) // step, step)
-            case "unfold":
-                window, step = self.one_of((2, 3, 1)), self.one_of((1, 2))
-                if size.lo < 2 * window or len(shape) > 3:
-                    return None
-                return views.unfold(shape, axis, window, step, self.one_of((1, 2)) if window < 3 else 1)
-        fills = (0.0, -0.0, 1.5, -2.0) if dtype.is_float else (False, True) if dtype == boolean else (0, 1)
-        before, after = self.one_of((1, 0, 2)), self.one_of((1, 0, 3))
-        inner = self.one_of((0, 0, 1)) if size.lo > 0 else 0
-        if self.pick(0, 3) == 3 and size.lo >= 2:
-            before = -1
-        return views.pad(shape, axis, before, after, self.one_of(fills), inner)
-
-    def expand(self, shape: Shape) -> View:
-        """A new leading axis, or an axis of 1 stretched."""
-        ones = [a for a, d in enumerate(shape) if d.value == 1]
-        if ones and self.pick(0, 1):
-            axis = self.one_of(ones)
-            return views.expand(shape, (*shape[:axis], self.size(), *shape[axis + 1 :]))
-        return views.expand(shape, (self.size(), *shape)) if len(shape) < 4 else views.identity(shape)
-
-    def reshape(self, shape: Shape) -> View:
-        """Two axes merged, one split, or an axis of 1 more."""
-        axis = self.pick(0, len(shape) - 1) if shape else 0
-        kind = self.pick(0, 2)
-        if kind == 0 and axis + 1 < len(shape):
-            new = (*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :])
-            return views.reshape(shape, new)
-        if kind == 1 and shape and len(shape) < 4 and shape[axis].value in (8, 2, 6, 4):
-            value = shape[axis].value or 2
-            new = (*shape[:axis], const(2), const(value // 2), *shape[axis + 1 :])
-            return views.reshape(shape, new)
-        if len(shape) < 4:
-            return views.reshape(shape, (*shape[:axis], const(1), *shape[axis:]))
-        return views.reshape(shape, (prod(shape),))
-
 
 def random_case(pick: Pick, steps: int = 8) -> Case:
     """A random graph of about so many steps."""
@@ -504,8 +351,6 @@ def random_case(pick: Pick, steps: int = 8) -> Case:
     used = {v for node in graph.nodes for d in node.shape for v in d.variables()}
     used |= {v for e in _edges(graph) for d in e.view.shape for v in d.variables()}
     graph = replace(graph, dims=tuple(sorted(used, key=lambda v: v.name)))
-    shown = {v for n in graph.nodes if n.op == "Input" for d in n.shape for v in d.variables()}
-    del shown
     runs = []
     for _ in range(2 if used else 1):
         sizes = {"n": max(b.n.lo, b.one_of((3, 1, 33, 16, 0, 7))), "m": b.one_of((3, 17, 2, 16))}

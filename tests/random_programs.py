@@ -13,10 +13,10 @@ import numpy as np
 from luminal.frontend import functional as F
 from luminal.frontend.tensor import Tensor, Update, cast, iota, tensor_from_bits, to_graph, update
 from luminal.ir import dtype as dt
-from luminal.ir.dtype import DType, bf16, boolean, f16, f32, f64, i32, i64, i8
+from luminal.ir.dtype import DType, bf16, boolean, f16, f32, f64, i8, i32, i64
 from luminal.ir.expr import Expr, Var, to_expr
 from luminal.ir.text import graph_text
-from tests.random_graphs import Case, Pick
+from tests.random_cases import Case, Pick
 
 __all__ = ["random_program"]
 
@@ -69,7 +69,17 @@ class Program:
 
     def activation(self, x: Tensor) -> Tensor:
         """An activation or none."""
-        names = ("relu", "silu", "gelu", "sigmoid", "tanh", "softplus", "hardswish", "abs", "leaky_relu")
+        names = (
+            "relu",
+            "silu",
+            "gelu",
+            "sigmoid",
+            "tanh",
+            "softplus",
+            "hardswish",
+            "abs",
+            "leaky_relu",
+        )
         return self.of(lambda y: y, *(getattr(F, n) for n in names))(x)
 
     # Programs: each returns its results.
@@ -122,17 +132,27 @@ class Program:
         return [F.mean(y, tuple(range(2, y.ndim)))] if self.pick(0, 3) == 3 else [y]
 
     def pool(self) -> list:
-        x = self.input((self.of(1, 2), self.of(1, 3, 17), self.of(7, 8, 9), self.of(6, 9, 17)), self.dtype())
+        x = self.input(
+            (self.of(1, 2), self.of(1, 3, 17), self.of(7, 8, 9), self.of(6, 9, 17)), self.dtype()
+        )
         kind = self.of("max", "avg", "adaptive", "resize", "unpad")
         if kind == "max":
-            return [F.max_pool2d(x, self.of(2, 3), self.of(None, 1, 2), self.of(0, 1), 1, self.of(False, True))]
+            return [
+                F.max_pool2d(
+                    x, self.of(2, 3), self.of(None, 1, 2), self.of(0, 1), 1, self.of(False, True)
+                )
+            ]
         if kind == "avg":
-            return [F.avg_pool2d(x, self.of(2, 3), self.of(None, 1, 2), self.of(0, 1), self.of(False, True),
-                                 self.of(True, False))]  # fmt: skip
+            stride, ceil, counted = self.of(None, 1, 2), self.of(False, True), self.of(True, False)
+            return [F.avg_pool2d(x, self.of(2, 3), stride, self.of(0, 1), ceil, counted)]
         if kind == "adaptive":
             return [self.of(F.adaptive_avg_pool2d, F.adaptive_max_pool2d)(x, self.of(1, 3, (2, 5)))]
         if kind == "resize":
-            return [F.interpolate(x, scale_factor=self.of(2, 2, 3), mode=self.of("nearest", "bilinear", "bicubic"))]
+            return [
+                F.interpolate(
+                    x, scale_factor=self.of(2, 2, 3), mode=self.of("nearest", "bilinear", "bicubic")
+                )
+            ]
         mode = self.of("constant", "reflect", "replicate", "circular")
         return [F.pad(x, [1, 2, 3, self.of(0, 1)], mode)]
 
@@ -141,7 +161,7 @@ class Program:
         x = self.input((self.of(2, self.n), self.of(4, 6), self.dim()), t)
         if self.pick(0, 1):
             x = x + self.input(x.shape, t)
-        last = self.dim() if False else x.dims[-1]
+        last = x.dims[-1]
         kind = self.of("layer", "rms", "softmax", "log", "group", "logsumexp", "var", "normalize")
         if kind == "layer":
             return [F.layer_norm(x, [last], self.input((last,), t), self.input((last,), t))]
@@ -159,20 +179,22 @@ class Program:
 
     def attention(self) -> list:
         t = self.of(f32, f32, f16, bf16)
-        d, s, l = self.of(8, 16, 5), self.of(7, 17, self.m, 33), self.of(None, 1, 17)
+        d, s, rows = self.of(8, 16, 5), self.of(7, 17, self.m, 33), self.of(None, 1, 17)
         if self.large:
-            d, s, l = self.of(32, 64, 40), self.of(65, 200, 128, self.m), self.of(None, 1, 70)
+            d, s, rows = self.of(32, 64, 40), self.of(65, 200, 128, self.m), self.of(None, 1, 70)
         kv = self.of(2, 1)
         heads = kv * self.of(1, 2, 3)
-        q = self.input((1, heads, l if l is not None else s, d), t)
+        q = self.input((1, heads, s if rows is None else rows, d), t)
         k, v = (self.input((1, kv, s, d), t) for _ in range(2))
-        causal = l is None and self.of(True, False)
+        causal = rows is None and self.of(True, False)
         mask = None
         if not causal and self.pick(0, 2):
-            rows = q.shape[2] if self.pick(0, 1) else 1
-            mask = self.input((rows, s), self.of(boolean, t), "mask")
+            mask_rows = q.shape[2] if self.pick(0, 1) else 1
+            mask = self.input((mask_rows, s), self.of(boolean, t), "mask")
         if self.pick(0, 2):
-            y = F.scaled_dot_product_attention(q, k, v, mask, is_causal=causal, enable_gqa=heads != kv)
+            y = F.scaled_dot_product_attention(
+                q, k, v, mask, is_causal=causal, enable_gqa=heads != kv
+            )
         else:
             k, v = (F.repeat_interleave(x, heads // kv, 1) for x in (k, v))
             scores = F.matmul(q, k.transpose(-1, -2)) * (d**-0.5)
@@ -189,7 +211,9 @@ class Program:
         t = self.of(f32, f32, f16, i64, bf16)
         rows, d = self.of(10, 17, 3), self.dim()
         table = self.input((rows, d), t)
-        kind = self.of("embedding", "select", "scatter_add", "index_add", "gather", "copy", "onehot", "put")
+        kind = self.of(
+            "embedding", "select", "scatter_add", "index_add", "gather", "copy", "onehot", "put"
+        )
         if kind == "embedding":
             return [F.embedding(self.index((2, self.of(5, self.n)), rows), table)]
         if kind == "select":
@@ -278,7 +302,9 @@ class Program:
     def rotary(self) -> list:
         t, d = self.of(f32, f16, bf16), self.of(8, 6)
         x = self.input((2, self.of(5, self.m), 3, d), t)
-        angles = cast(iota(x.dims[1]), f32).reshape(-1, 1) * self.input((d // 2,), f32).reshape(1, -1)
+        angles = cast(iota(x.dims[1]), f32).reshape(-1, 1) * self.input((d // 2,), f32).reshape(
+            1, -1
+        )
         cos, sin = (F.cat([f(angles)] * 2, -1).reshape(1, -1, 1, d) for f in (F.cos, F.sin))
         left, right = F.chunk(x, 2, -1)
         turned = F.cat([-right, left], -1)

@@ -162,7 +162,12 @@ def test_a_scatter_out_of_range_writes_nothing_wild(bad: int) -> None:
 def test_inputs_of_any_strides() -> None:
     f = compiled(lambda x: x * 2 + 1, floats(4, 6))
     base = floats(12, 8)
-    for x in (base[:8:2, 1:7], base[4:8, :6][::-1], base[:6, :4].T, np.broadcast_to(base[0, :6], (4, 6))):
+    for x in (
+        base[:8:2, 1:7],
+        base[4:8, :6][::-1],
+        base[:6, :4].T,
+        np.broadcast_to(base[0, :6], (4, 6)),
+    ):
         np.testing.assert_allclose(f(x), x * 2 + 1, rtol=1e-6)
     fortran = np.asfortranarray(base[:4, :6])
     np.testing.assert_allclose(f(fortran), fortran * 2 + 1, rtol=1e-6)
@@ -225,7 +230,9 @@ def test_an_update_happens_in_place() -> None:
 
 @pytest.mark.parametrize("dtype", ["float64", "float16", "int64", "int32", "int8", "uint8", "bool"])
 def test_dtypes(dtype: str) -> None:
-    x = (RNG.integers(0, 2, (3, 5)) if dtype == "bool" else RNG.integers(0, 50, (3, 5))).astype(dtype)
+    x = (RNG.integers(0, 2, (3, 5)) if dtype == "bool" else RNG.integers(0, 50, (3, 5))).astype(
+        dtype
+    )
     got = compiled(lambda a: (luminal.roll(a, 1, 1), luminal.cat([a, a], 0)), x)(x)
     np.testing.assert_array_equal(got[0], np.roll(x, 1, 1))
     np.testing.assert_array_equal(got[1], np.concatenate([x, x]))

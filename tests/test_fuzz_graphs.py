@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from luminal.ir.text import graph_text, parse_graph
 from luminal.search.worker import Worker, WorkerFailed
-from tests.random_graphs import Case, graph_of, parse_case, random_case
+from tests.random_cases import Case, graph_of, parse_case
+from tests.random_graphs import random_case
 from tests.random_programs import random_program
 
 CORPUS = sorted((Path(__file__).parent / "corpus").glob("*.txt"))
