@@ -174,8 +174,10 @@ def _insert(
                if isinstance(i, Loop) and (i.axis in names or i.grid)]  # fmt: skip
         users = [n for n, i in enumerate(out) if isinstance(i, Stage)
                  and subterms[stage.term] in set(facts.walk(subterms[i.term]))]  # fmt: skip
+        summed = {a.name for t in facts.walk(subterms[stage.term]) for a in t.axes}
+        parted = [n for n, i in enumerate(out) if isinstance(i, Loop) and i.axis in summed]
         place = max([place, *own])
-        place = min([place, *users])
+        place = min([place, *users, *parted])  # a loop over what it sums would leave it a part
         out.insert(place, stage)
         place += 1
     return tuple(out)
