@@ -30,12 +30,12 @@ def path() -> Path:
 
 @pytest.fixture(scope="module")
 def exact(path: Path) -> LLM:
-    return load(path, n_ctx=256, search="off")
+    return load(path, n_ctx=1024, search="off")
 
 
 @pytest.fixture(scope="module")
 def fast(path: Path) -> LLM:
-    return load(path, n_ctx=256, search="off", numerics="fast")
+    return load(path, n_ctx=1024, search="off", numerics="fast")
 
 
 def log_probabilities(logits: np.ndarray) -> np.ndarray:
