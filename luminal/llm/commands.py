@@ -81,8 +81,7 @@ def complete(
             f"{model.n_ctx}. Try a shorter prompt or a larger --n-ctx"
         )
     steps = model.generate(ids, min(n, max(room, 0)), stop_at_eos, sampling)
-    with _progress("compiling"):
-        model.compile()
+    model.compile()
     tokens, prompt_s, decode_s = _stream(model, steps, write)
     if room < n and len(tokens) == room:
         note(f"luminal: the context of {model.n_ctx} tokens is full after {len(tokens)} new ones")
@@ -122,8 +121,7 @@ def converse(model: LLM, n: int, sampling: Sampling, system: str | None) -> None
     """Answers messages from standard input until it ends or a line is empty."""
     messages = [{"role": "system", "content": system}] if system else []
     model.tokenizer.chat([*messages, {"role": "user", "content": ""}])
-    with _progress("compiling"):
-        model.compile()
+    model.compile()
     while line := _ask():
         messages.append({"role": "user", "content": line})
         ids = model.tokenizer.encode(model.tokenizer.chat(messages))
@@ -161,9 +159,8 @@ def bench(model: LLM, n_prompt: int, n_decode: int, repeat: int) -> dict[str, An
             f"[bench] {n_prompt} + {n_decode} tokens do not fit in the context of {model.n_ctx}. "
             "Try smaller --pp or --tg, or a larger --n-ctx"
         )
-    with _progress("compiling"):
-        model.compile()
-        measure(model, ids, min(n_decode, 2))
+    model.compile()
+    measure(model, ids, min(n_decode, 2))
     with _progress("measuring"):
         runs = [measure(model, ids, n_decode) for _ in range(repeat)]
     prompt_rate, decode_rate = (
