@@ -10,7 +10,6 @@ import argparse
 import json
 import time
 
-import luminal.torch
 import torch
 from assets import fetch
 from rich.console import Console
@@ -18,6 +17,7 @@ from rich.table import Table
 
 import luminal
 import luminal.llm
+import luminal.torch
 import luminal.weights
 
 SENTENCES = [
@@ -86,7 +86,8 @@ def run_encoder(table: Table) -> None:
         raise SystemExit(f"embeddings differ from eager PyTorch by {error:.1e}")
     report = luminal.torch.reports()[-1]
     table.add_row("MiniLM-L6-v2, torch.compile", f"{seconds:.1f} s", f"{mine:.2f} ms",
-                  f"eager {eager:.2f} ms", f"max error {error:.0e}, {report.kernels} kernels")  # fmt: skip
+                  f"eager {eager:.2f} ms",
+                  f"max error {error:.0e}, {report.kernels} kernels")  # fmt: skip
 
 
 def run_llm(table: Table, prompt: str, count: int) -> None:
@@ -110,7 +111,8 @@ def run_llm(table: Table, prompt: str, count: int) -> None:
     console.print("\n")
     rate = (tokens - 1) / (end - first) if tokens > 1 else 0.0
     table.add_row("SmolLM2-135M Q4_1, GGUF", f"{seconds:.1f} s", f"{rate:.0f} tokens/s",
-                  f"prompt {len(ids) / (first - start):.0f} tokens/s", f"{tokens} tokens")  # fmt: skip
+                  f"prompt {len(ids) / (first - start):.0f} tokens/s",
+                  f"{tokens} tokens")  # fmt: skip
 
 
 def main() -> None:

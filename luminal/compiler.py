@@ -24,8 +24,8 @@ from luminal.ir.target import Target
 from luminal.ir.text import graph_text, plan_text
 from luminal.ir.verify import verify_graph, verify_plan
 from luminal.listing import show
-from luminal.progress import Progress, progress_bar
 from luminal.programs import ProgramCache, versions
+from luminal.progress import Progress, progress_bar
 from luminal.rewrite import rewrite
 from luminal.runtime.device import select_target, thread_count
 from luminal.runtime.executor import Executor
@@ -85,8 +85,8 @@ class Compiled:
         lines = [f"# {len(self.plan.kernels)} kernels, {self.stats}"]
         lines += [f"# {note}" for note in self.plan.notes]
         for kernel, cost in zip(self.plan.kernels, self.plan.costs_us, strict=False):
-            lines.append(f"# {kernel.name}: {cost:.1f} us, {len(kernel.schedule.items)} loops"
-                         if kernel.schedule else f"# {kernel.name}: {cost:.1f} us, plain loops")  # fmt: skip
+            loops = len(kernel.schedule.items) if kernel.schedule else 0
+            lines.append(f"# {kernel.name}: {cost:.1f} us, {loops} scheduled loops")
         return "\n".join([*lines, plan_text(self.plan)])
 
 
@@ -158,8 +158,10 @@ def search_plan(
     with Worker("luminal.workbench:run_request") as worker:
 
         def measure(trial: Trial) -> Outcome:
-            request = Request(trial.kernel, trial.buffers, trial.dims, target, threads,
-                              trial.repeats, trial.check, trial.give_up_us, config.seed)  # fmt: skip
+            request = Request(
+                trial.kernel, trial.buffers, trial.dims, target, threads, trial.repeats,
+                trial.check, trial.give_up_us, config.seed,
+            )  # fmt: skip
             try:
                 response = worker.call(request)
             except WorkerFailed as error:
@@ -197,7 +199,7 @@ def bind_weights(
             data = ConstantData(node.name, weights[node.name])
         if isinstance(data, ConstantData):
             if known.get(data.name, data) is not data or (
-                data.name in weights and not (node.op == "Input")
+                data.name in weights and node.op != "Input"
             ):
                 data = ConstantData(f"{data.name}.{number}", data.array)
             known[data.name] = data

@@ -125,8 +125,8 @@ def _example(value: object, number: int) -> tuple[tuple[int | Expr | Var, ...], 
             value = np.from_dlpack(value) if hasattr(value, "__dlpack__") else np.asarray(value)  # type: ignore[arg-type]
         except (TypeError, ValueError, BufferError, RuntimeError) as error:
             raise ArgumentError(
-                f"[compile] example {number} is not an array. Got {type(value).__name__} ({error}); "
-                "expected a NumPy array, a DLPack object or a luminal.InputSpec."
+                f"[compile] example {number} is not an array. Got {type(value).__name__} "
+                f"({error}); expected a NumPy array, a DLPack object or a luminal.InputSpec."
             ) from None
     dtype = from_numpy(value.dtype)
     if dtype is None:

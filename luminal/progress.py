@@ -1,7 +1,7 @@
 """A progress bar on standard error for compilations that take longer than a second.
 
-In: a Config. Out: a context manager that yields the callback `progress(text, share)`. Without rich, or
-where standard error is no terminal (unless LUMINAL_PROGRESS=on), nothing is shown. Never raises.
+In: a Config. Out: a context manager that yields the callback `progress(text, share)`. Without rich,
+or where standard error is no terminal (unless LUMINAL_PROGRESS=on), nothing is shown.
 """
 
 from __future__ import annotations

@@ -76,7 +76,9 @@ def kernel_plan(kernel: Kernel, buffers: tuple[Buffer, ...], dims: Mapping[str, 
                 tuple(b.name for b in parts if b.kind == "output"), variables)  # fmt: skip
 
 
-def random_bits(shape: tuple[int, ...], dtype: DType, limit: int, rng: np.random.Generator) -> np.ndarray:  # fmt: skip
+def random_bits(
+    shape: tuple[int, ...], dtype: DType, limit: int, rng: np.random.Generator
+) -> np.ndarray:
     """Random contents of a buffer; integers stay in [0, limit) if limit > 0."""
     if dtype.bits == 4:
         return rng.integers(0, 256, (*shape[:-1], -(-shape[-1] // 2)), np.uint8)
@@ -191,7 +193,7 @@ def _run(r: Request) -> Response:
 def _as_constants(plan: Plan, bits: Mapping[str, np.ndarray]) -> Plan:
     """Inputs that have a layout become packed constants: callers only see row-major arrays."""
     buffers = tuple(
-        Buffer(b.name, b.shape, b.dtype, "constant", b.layout, "", ConstantData(b.name, bits[b.name]))
+        replace(b, kind="constant", data=ConstantData(b.name, bits[b.name]))
         if b.kind == "input" and b.layout else b
         for b in plan.buffers
     )  # fmt: skip
@@ -239,7 +241,8 @@ def _compare(points: Points, result: np.ndarray, dtype: DType) -> str:
     if not np.any(bad):
         return ""
     first = np.argwhere(np.atleast_1d(bad))[0]
-    where = tuple(int(np.atleast_1d(np.broadcast_to(i, np.shape(want)))[tuple(first)]) for i in points.index)  # fmt: skip
+    places = (np.atleast_1d(np.broadcast_to(i, np.shape(want))) for i in points.index)
+    where = tuple(int(p[tuple(first)]) for p in places)
     return (f"{int(np.sum(bad))} of {bad.size} sampled elements differ from the oracle; at {where} "
             f"got {np.atleast_1d(got)[tuple(first)]}, expected {np.atleast_1d(want)[tuple(first)]} "
             f"({accumulator(dtype)})")  # fmt: skip

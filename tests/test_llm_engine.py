@@ -40,8 +40,7 @@ GEMMA = {"attention.sliding_window": (gw.U32, 3)}
 
 
 @pytest.mark.parametrize(
-    ("architecture", "keys"),
-    [("llama", {}), ("qwen2", {}), ("qwen3", {}), ("gemma3", GEMMA)],
+    ("architecture", "keys"), [("llama", {}), ("qwen2", {}), ("qwen3", {}), ("gemma3", GEMMA)]
 )
 def test_logits_and_tokens(tmp_path: Path, architecture: str, keys: dict) -> None:
     path = put(tmp_path, architecture=architecture, keys=keys)

@@ -9,15 +9,7 @@ from __future__ import annotations
 import math
 
 from luminal.codegen.llvm_math import Lanes
-from luminal.codegen.llvm_types import (
-    BITS,
-    ELEMENT,
-    Emitter,
-    is_float,
-    splat_text,
-    suffix,
-    vector,
-)
+from luminal.codegen.llvm_types import BITS, ELEMENT, Emitter, is_float, splat_text, suffix, vector
 
 __all__ = ["HALVES", "convert", "decode"]
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from luminal.ir.dtype import DType
 
 __all__ = [
-    "Block", "Fail", "For", "Function", "If", "Let", "Literal", "Load", "OPS", "Operand", "Prefetch",
+    "Block", "Fail", "For", "Function", "If", "Let", "Literal", "Load", "OPS", "Operand",
+    "Prefetch",
     "Statement", "Store", "Value",
 ]  # fmt: skip
 

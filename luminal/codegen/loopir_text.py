@@ -10,7 +10,19 @@ import ast
 from collections.abc import Iterator
 
 from luminal.codegen.loopir import (
-    OPS, Block, Fail, For, Function, If, Let, Literal, Load, Operand, Prefetch, Statement, Store,
+    OPS,
+    Block,
+    Fail,
+    For,
+    Function,
+    If,
+    Let,
+    Literal,
+    Load,
+    Operand,
+    Prefetch,
+    Statement,
+    Store,
     Value,
 )  # fmt: skip
 from luminal.ir.dtype import DType, by_name

@@ -220,7 +220,7 @@ def guard_reductions(term: Term, is_safe: IsSafe) -> Term:
         if t.op in REDUCTIONS and mask is not None and not is_safe(t):
             empty = (lowest(t.dtype) if t.op in ("rmax", "rsum") else 0, 0)
             args = tuple(
-                select(mask, visit(a, None), constant(e, a.dtype)) for a, e in zip(t.args, empty)
+                select(mask, visit(a, mask), constant(e, a.dtype)) for a, e in zip(t.args, empty)
             )
             memo[key] = reduction(t.op, t.axes, *args)
         else:

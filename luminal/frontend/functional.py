@@ -54,15 +54,7 @@ from luminal.frontend.functional_resize import *  # noqa: F403
 from luminal.frontend.functional_scan import *  # noqa: F403
 from luminal.frontend.functional_shape import *  # noqa: F403
 from luminal.frontend.functional_sort import *  # noqa: F403
-from luminal.frontend.tensor import (
-    Tensor,
-    cast,
-    dtype_of,
-    fail,
-    tensor,
-    tensor_from_bits,
-    update,
-)
+from luminal.frontend.tensor import Tensor, cast, dtype_of, fail, tensor, tensor_from_bits, update
 
 _MODULES = (
     evaluate,

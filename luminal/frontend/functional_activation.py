@@ -38,12 +38,7 @@ from luminal.frontend.functional_math import (
     polynomial,
     tanh,
 )
-from luminal.frontend.tensor import (
-    Tensor,
-    cast,
-    fail,
-    scalar,
-)
+from luminal.frontend.tensor import Tensor, cast, fail, scalar
 from luminal.ir.dtype import f32, f64
 
 __all__ = [

@@ -18,15 +18,7 @@ from luminal.frontend.functional_linear import contract
 from luminal.frontend.functional_power import pow
 from luminal.frontend.functional_reduce import argmax, lowest, reduce_many
 from luminal.frontend.functional_shape import flip, movedim, reshape, transpose, unsqueeze
-from luminal.frontend.tensor import (
-    Scalar,
-    Tensor,
-    cast,
-    fail,
-    half_up,
-    index_tensor,
-    scalar,
-)
+from luminal.frontend.tensor import Scalar, Tensor, cast, fail, half_up, index_tensor, scalar
 from luminal.ir.dtype import i64
 from luminal.ir.expr import Expr, const, maximum, minimum, to_expr
 from luminal.ir.view import View, axes_of, unfold

@@ -9,10 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from luminal.frontend.functional_core import (
-    add,
-    mul,
-)
+from luminal.frontend.functional_core import add, mul
 from luminal.frontend.tensor import (
     Scalar,
     Tensor,

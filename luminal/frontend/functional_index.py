@@ -9,24 +9,12 @@ from __future__ import annotations
 import numpy as np
 
 from luminal.errors import ArgumentError, DTypeError, ShapeError
-from luminal.frontend.functional_core import (
-    add,
-    eq,
-    mul,
-    where,
-)
+from luminal.frontend.functional_core import add, eq, mul, where
 from luminal.frontend.functional_create import ones_like, zeros
 from luminal.frontend.functional_join import overlap
 from luminal.frontend.functional_reduce import any as any_of
 from luminal.frontend.functional_reduce import lowest, reduce_many
-from luminal.frontend.functional_shape import (
-    movedim,
-    ravel,
-    reshape,
-    select,
-    slice_axis,
-    unsqueeze,
-)
+from luminal.frontend.functional_shape import movedim, ravel, reshape, select, slice_axis, unsqueeze
 from luminal.frontend.tensor import (
     Scalar,
     Tensor,

@@ -12,26 +12,9 @@ from typing import Any
 import numpy as np
 
 from luminal.errors import ArgumentError, ShapeError
-from luminal.frontend.functional_core import (
-    add,
-    lt,
-    mul,
-    where,
-)
-from luminal.frontend.functional_index import (
-    _index,
-    index_add,
-    index_copy,
-    take_blocks,
-)
-from luminal.frontend.functional_shape import (
-    flip,
-    movedim,
-    reshape,
-    select,
-    slice_axis,
-    unsqueeze,
-)
+from luminal.frontend.functional_core import add, lt, mul, where
+from luminal.frontend.functional_index import _index, index_add, index_copy, take_blocks
+from luminal.frontend.functional_shape import flip, movedim, reshape, select, slice_axis, unsqueeze
 from luminal.frontend.tensor import (
     Tensor,
     TensorLike,

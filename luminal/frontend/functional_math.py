@@ -24,13 +24,7 @@ from luminal.frontend.functional_core import (
     where,
 )
 from luminal.frontend.functional_integer import div
-from luminal.frontend.tensor import (
-    Tensor,
-    apply,
-    cast,
-    common,
-    scalar,
-)
+from luminal.frontend.tensor import Tensor, apply, cast, common, scalar
 from luminal.ir.dtype import f32, f64
 
 __all__ = [

@@ -10,34 +10,13 @@ from math import inf
 
 from luminal.errors import ShapeError
 from luminal.frontend.functional_core import abs as absolute
-from luminal.frontend.functional_core import (
-    add,
-    maximum,
-    mul,
-    neg,
-    sub,
-    truth,
-)
+from luminal.frontend.functional_core import add, maximum, mul, neg, sub, truth
 from luminal.frontend.functional_integer import div
 from luminal.frontend.functional_math import exp, log, rsqrt, sqrt
 from luminal.frontend.functional_power import pow
-from luminal.frontend.functional_reduce import (
-    Dims,
-    amax,
-    amin,
-    mean,
-    reduce_many,
-    sum,
-)
+from luminal.frontend.functional_reduce import Dims, amax, amin, mean, reduce_many, sum
 from luminal.frontend.functional_shape import reshape
-from luminal.frontend.tensor import (
-    Tensor,
-    cast,
-    dtype_of,
-    fail,
-    half_up,
-    normal_axis,
-)
+from luminal.frontend.tensor import Tensor, cast, dtype_of, fail, half_up, normal_axis
 from luminal.ir.dtype import DType, f32
 from luminal.ir.expr import to_expr
 

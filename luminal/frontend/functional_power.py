@@ -28,25 +28,8 @@ from luminal.frontend.functional_core import (
     where,
 )
 from luminal.frontend.functional_integer import div, floor, remainder
-from luminal.frontend.functional_math import (
-    atan,
-    exp,
-    exp2,
-    log,
-    log1p,
-    log2,
-    rsqrt,
-    sqrt,
-)
-from luminal.frontend.tensor import (
-    Tensor,
-    TensorLike,
-    broadcast,
-    cast,
-    common,
-    half_up,
-    scalar,
-)
+from luminal.frontend.functional_math import atan, exp, exp2, log, log1p, log2, rsqrt, sqrt
+from luminal.frontend.tensor import Tensor, TensorLike, broadcast, cast, common, half_up, scalar
 from luminal.ir.dtype import f64
 
 __all__ = ["atan2", "hypot", "lerp", "logaddexp", "pow", "xlogy"]

@@ -8,19 +8,9 @@ from __future__ import annotations
 from math import inf
 
 from luminal.errors import UnsupportedError
-from luminal.frontend.functional_core import (
-    eq,
-    isnan,
-    logical_or,
-    neg,
-    sub,
-    where,
-)
+from luminal.frontend.functional_core import eq, isnan, logical_or, neg, sub, where
 from luminal.frontend.functional_join import pad
-from luminal.frontend.functional_reduce import (
-    logsumexp,
-    lowest,
-)
+from luminal.frontend.functional_reduce import logsumexp, lowest
 from luminal.frontend.functional_shape import expand, reshape
 from luminal.frontend.tensor import (
     Scalar,

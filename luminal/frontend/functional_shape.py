@@ -11,14 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 from luminal.errors import ArgumentError, ShapeError, UnsupportedError
-from luminal.frontend.tensor import (
-    Tensor,
-    broadcast,
-    broadcast_dims,
-    fail,
-    normal_axis,
-    shape_of,
-)
+from luminal.frontend.tensor import Tensor, broadcast, broadcast_dims, fail, normal_axis, shape_of
 from luminal.ir.expr import Expr, ExprLike, const, maximum, minimum, prod, remainder, to_expr
 from luminal.ir.view import Shape, View, axes_of, slice_
 from luminal.ir.view import flip as flip_view

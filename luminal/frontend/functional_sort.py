@@ -19,18 +19,9 @@ from luminal.frontend.functional_core import (
     where,
 )
 from luminal.frontend.functional_create import zeros_like
-from luminal.frontend.functional_key import (
-    _size,
-)
+from luminal.frontend.functional_key import _size
 from luminal.frontend.functional_reduce import lowest, reduce_many
-from luminal.frontend.functional_shape import (
-    movedim,
-    ravel,
-    reshape,
-    select,
-    slice_axis,
-    unsqueeze,
-)
+from luminal.frontend.functional_shape import movedim, ravel, reshape, select, slice_axis, unsqueeze
 from luminal.frontend.tensor import (
     Tensor,
     broadcast,

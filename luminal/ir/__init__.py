@@ -1,1 +1,1 @@
-"""The hand-over types of the five stages: Graph, Space, Plan, Program, and what they are made of."""
+"""The hand-over types of the stages: Graph, Space, Plan, Program, and what they are made of."""

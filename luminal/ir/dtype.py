@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 __all__ = [
-    "ALL", "DType", "accumulator", "bf16", "boolean", "by_name", "e8m0", "f16", "f32", "f4e2m1", "f64",
+    "ALL", "DType", "accumulator", "bf16", "boolean", "by_name", "e8m0", "f16", "f32",
+    "f4e2m1", "f64",
     "f8e4m3", "f8e5m2", "from_numpy", "i16", "i32", "i4", "i64", "i8", "promote", "u4", "u8",
 ]  # fmt: skip
 

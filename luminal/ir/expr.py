@@ -49,7 +49,9 @@ class Var:
 
     __slots__ = ("_hash", "bound", "hi", "key", "lo", "name")
 
-    def __init__(self, name: str, lo: int = 0, hi: int = UNBOUNDED, bound: Expr | None = None) -> None:
+    def __init__(
+        self, name: str, lo: int = 0, hi: int = UNBOUNDED, bound: Expr | None = None
+    ) -> None:
         self.name, self.lo, self.hi, self.bound = name, lo, max(lo, hi), bound
         self.key = name
         self._hash = hash((name, lo, self.hi, bound))

@@ -65,7 +65,10 @@ def _sizes(shape: tuple[Expr, ...], dims: Mapping[str, int]) -> tuple[int, ...]:
 
 def _grids(sizes: tuple[int, ...]) -> list[np.ndarray]:
     rank = len(sizes)
-    return [np.arange(n).reshape([-1 if p == d else 1 for p in range(rank)]) for d, n in enumerate(sizes)]  # fmt: skip
+    return [
+        np.arange(n).reshape([-1 if p == d else 1 for p in range(rank)])
+        for d, n in enumerate(sizes)
+    ]
 
 
 def _read(source: np.ndarray, index: list[np.ndarray]) -> np.ndarray:

@@ -6,6 +6,8 @@ In: a shape and a layout as in `plan.Buffer`: (dimension, tile) pairs from the o
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from luminal.ir.expr import ZERO, Expr, ceil_div, const
@@ -28,7 +30,7 @@ def is_valid(layout: Layout, rank: int) -> bool:
         if dimension not in tiles or tile < 1:
             return False
         tiles[dimension].append(tile)
-    falling = all(a > b and a % b == 0 for t in tiles.values() for a, b in zip(t, t[1:]))
+    falling = all(a > b and a % b == 0 for t in tiles.values() for a, b in pairwise(t))
     return falling and all(t and t[-1] == 1 for t in tiles.values())
 
 

@@ -54,8 +54,9 @@ def _rounded(x: np.ndarray, dtype: DType) -> np.ndarray:
 def _small_float(bits: np.ndarray, exponent: int, mantissa: int, bias: int) -> np.ndarray:
     b = bits.astype(np.int32)
     e, m = (b >> mantissa) & ((1 << exponent) - 1), b & ((1 << mantissa) - 1)
-    size = np.where(e == 0, np.ldexp(m.astype(np.float32), 1 - bias - mantissa),
-                    np.ldexp((m + (1 << mantissa)).astype(np.float32), e - bias - mantissa))  # fmt: skip
+    tiny = np.ldexp(m.astype(np.float32), 1 - bias - mantissa)
+    normal = np.ldexp((m + (1 << mantissa)).astype(np.float32), e - bias - mantissa)
+    size = np.where(e == 0, tiny, normal)
     return np.where(b >> (exponent + mantissa) & 1, -size, size).astype(np.float32)
 
 

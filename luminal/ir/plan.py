@@ -26,7 +26,8 @@ __all__ = [
     "Reg",
     "Schedule",
     "Stage",
-    "Store", "with_sizes",
+    "Store",
+    "with_sizes",
 ]
 
 

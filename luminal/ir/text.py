@@ -257,8 +257,9 @@ class _PlanReader:
             "Schedule": Schedule, "Loop": Loop, "Reg": Reg, "Stage": Stage, "Online": Online,
         }  # fmt: skip
         calls |= {k: lambda v, k=k: self.lists.__setitem__(k, v) for k in self.lists}
-        calls |= {f"{op}_": self.operation(op) for op in (
-            *terms.UNARY, *terms.BINARY, *terms.REDUCTIONS, "and", "or", "not", "select")}  # fmt: skip
+        logic = ("and", "or", "not", "select")
+        operations = (*terms.UNARY, *terms.BINARY, *terms.REDUCTIONS, *logic)
+        calls |= {f"{op}_": self.operation(op) for op in operations}
         self.reader = Reader(calls)
 
     def dim(self, name: str, lo: int, hi: int) -> None:

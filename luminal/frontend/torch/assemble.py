@@ -13,12 +13,7 @@ from dataclasses import dataclass, field
 import torch
 from torch.fx import GraphModule, Node
 
-from luminal.frontend.torch.nodes import (
-    is_scalar_math,
-    root_of,
-    value_of,
-    view_base,
-)
+from luminal.frontend.torch.nodes import is_scalar_math, root_of, value_of, view_base
 from luminal.frontend.torch.part import Part
 from luminal.frontend.torch.phases import Phase, Split
 from luminal.frontend.torch.storage import LARGE_BYTES, Recycler, allocator

@@ -44,11 +44,7 @@ class _ManagedTensor(ctypes.Structure):
 
 
 _Deleter = ctypes.CFUNCTYPE(None, ctypes.POINTER(_ManagedTensor))
-_ManagedTensor._fields_ = (
-    ("tensor", _Tensor),
-    ("context", ctypes.c_void_p),
-    ("deleter", _Deleter),
-)
+_ManagedTensor._fields_ = (("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", _Deleter))
 # What a consumer of a capsule still uses, by the address of its managed tensor.
 _ALIVE: dict[int, tuple[Any, ...]] = {}
 
