@@ -93,7 +93,7 @@ def _shape(facts: Facts, nest: Nest, products: Sequence[_Product], vector: Var) 
         layout = _grouped(facts, access, vector, k, lanes)
         if layout is None:
             return None
-        if other.op != "load" or facts.stride(*facts.loads(other), k) != 1:
+        if other.op != "load" or any(facts.stride(a, k) != 1 for a in facts.loads(other)):
             copies[other] = k
         layouts[weights.buffer] = layout
         packed |= access.axes
