@@ -27,7 +27,8 @@ class IllegalSchedule(LuminalError):
     5. Stage. Every axis of the term that has no enclosing loop of tile 1 (also axes of extent 1)
        becomes a dimension of the local array, in the order of kernel axes, then bound axes by first
        use; `layout` counts these dimensions. What is left of each needs a static bound. All loads
-       of the term are in range for all values of its axes, or under a select of its own.
+       of the term are in range for all values of its axes, or under a select of its own. No loop
+       around the stage iterates over an axis that the term itself reduces over.
     6. Online. The outputs hold rsums over exactly this axis, all with the same x. `weights` names
        axes of x only, `logits` also what x sums over, `values` the axes of the values. Loops over
        the online axis inside refer to one tile. The same for wsum, which uses `logits`, `weights`.

@@ -19,7 +19,7 @@ from luminal.ir.dtype import accumulator, boolean, f32, i8
 from luminal.ir.expr import Expr, Var, const, is_nonnegative, to_expr
 from luminal.ir.layout import Layout, size
 from luminal.ir.plan import Item, Loop, Schedule, Stage
-from luminal.ir.term import Term, cond, constant, load, select
+from luminal.ir.term import Term, cond, constant, load, postorder, select
 
 __all__ = ["Stager"]
 
@@ -83,6 +83,8 @@ class Stager:
         names: set[Term] | None = None,
     ) -> State:  # fmt: skip
         """Computes `term` here; the state with it (and `names`) replaced by a load."""
+        for cut in (a for t in postorder(term) for a in t.axes if state.env[a].terms):
+            raise IllegalSchedule(f"[schedule] a stage reduces over {cut}, which a loop has cut.")
         axes = self.open_axes(term.free, state)
         place = self.allocate(axes, state, term, layout)
         index = tuple(to_expr(a) for a in axes)
