@@ -16,7 +16,7 @@ from luminal.codegen.loopir import Function
 from luminal.codegen.lower import lower
 from luminal.codegen.schedule_rules import IllegalSchedule
 from luminal.errors import InternalError
-from luminal.ir.canonical import Canonical, canonical
+from luminal.ir.canonical import Canonical, canonical, rename_schedule
 from luminal.ir.expr import Expr, Var
 from luminal.ir.plan import Buffer, Kernel, Plan, Schedule
 from luminal.ir.program import KernelCode, Program
@@ -50,11 +50,25 @@ def generate(plan: Plan, target: Target, alternatives: Alternatives | None = Non
             code = _code(function, target)
             if code not in codes:
                 codes.append(code)
-            known[key] = codes.index(code), schedule
+            known[key] = codes.index(code), _renamed(schedule, form, canonically=True)
         call, schedule = known[key]
-        kernels.append(kernel if schedule is _KEPT else replace(kernel, schedule=schedule))
+        if schedule is not _KEPT:
+            schedule = _renamed(schedule, form, canonically=False)
+            kernel = replace(kernel, schedule=schedule)
+        kernels.append(kernel)
         calls.append(call)
     return Program(replace(plan, kernels=tuple(kernels)), target, tuple(codes), tuple(calls))
+
+
+def _renamed(schedule: Any, form: Canonical, canonically: bool) -> Any:
+    """A schedule under a kernel's canonical names, or from those under its own."""
+    if not isinstance(schedule, Schedule):
+        return schedule
+    axes = dict(form.axes)
+    buffers = {name: f"b{n}" for n, name in enumerate(form.buffers)}
+    if not canonically:
+        axes, buffers = ({new: old for old, new in m.items()} for m in (axes, buffers))
+    return rename_schedule(schedule, axes, buffers)
 
 
 def _lower(
