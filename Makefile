@@ -22,7 +22,7 @@ $(VENV)/dev: $(VENV)/base
 	@touch $@
 
 $(VENV)/bench: $(VENV)/dev
-	$(PIP) onnx onnxruntime xllamacpp
+	$(PIP) onnx onnxscript onnxruntime openvino xllamacpp matplotlib
 	@touch $@
 
 demo: $(VENV)/base

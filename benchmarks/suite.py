@@ -1,7 +1,7 @@
 """All CPU tables of docs/benchmarks.md: `python benchmarks/suite.py [--threads 2] [--only NAME]`.
 
 Every row is interleaved with its peers in this process. The result replaces the generated part of
-docs/benchmarks.md unless --dry is given.
+docs/benchmarks.md, with a plot beside it, unless --dry is given.
 """
 
 import argparse
@@ -10,7 +10,8 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from statistics import geometric_mean, median
 
@@ -20,7 +21,10 @@ sys.path[:0] = [str(ROOT), str(ROOT / "examples"), str(ROOT / "benchmarks")]
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from assets import fetch  # noqa: E402
-from timing import Row, interleave, table  # noqa: E402
+from blocks import BLOCKS  # noqa: E402
+from models import SUITE, minilm  # noqa: E402
+from peers import PEERS, contenders  # noqa: E402
+from timing import Row, interleave, plot, table  # noqa: E402
 
 import luminal  # noqa: E402
 import luminal.llm  # noqa: E402
@@ -29,20 +33,19 @@ MARK = "<!-- generated -->"
 PROMPT = "The history of the compiler is a history of abstraction. " * 24
 
 
-def compiled(model: torch.nn.Module) -> Callable[..., torch.Tensor]:
-    return torch.compile(model.forward, backend="luminal", dynamic=False)
+WORK = {**BLOCKS, **SUITE, "MiniLM-L6 batch 8": lambda: minilm(8)}
 
 
-def model_rows(seconds: float) -> Iterator[Row]:
-    """Whole models against eager PyTorch."""
-    import models
-
-    for name, build in models.SUITE.items():
+def model_rows(seconds: float, threads: int, peers: tuple[str, ...], only: str) -> Iterator[Row]:
+    """Whole models and blocks against the peers."""
+    for name, build in WORK.items():
+        if only not in name:
+            continue
         model, inputs = build()
-        run = compiled(model)
-        yield interleave(
-            name, {"luminal": lambda: run(*inputs), "eager": lambda: model(*inputs)}, seconds
-        )
+        runs, problems = contenders(model, inputs, threads, peers)
+        for peer, problem in problems.items():
+            print(f"{name}: no {peer}: {problem}", flush=True)
+        yield interleave(name, runs, seconds)
         torch._dynamo.reset()
 
 
@@ -126,6 +129,18 @@ def llm_lines(threads: int, rounds: int) -> Iterator[str]:
                f"{tg / m['llama.cpp tg']:.2f} |")  # fmt: skip
 
 
+def means(rows: list[Row], peers: tuple[str, ...]) -> Iterator[str]:
+    """Geometric means of the ratios, and the rows below their best peer."""
+    for peer in peers:
+        ratios = [r.ratio(peer) for r in rows if peer in r.ms]
+        if ratios:
+            yield f"- {geometric_mean(ratios):.2f} x {peer} (geometric mean of {len(ratios)})"
+    best = {r.name: r.ratio(r.best(peers)) for r in rows}
+    below = ", ".join(f"{name} {ratio:.2f}" for name, ratio in best.items() if ratio < 1)
+    yield f"- {geometric_mean(best.values()):.2f} x the best peer of each row"
+    yield f"- below their best peer: {below or 'none'}\n"
+
+
 def machine() -> str:
     cpu = platform.processor() or platform.machine()
     if Path("/proc/cpuinfo").exists():
@@ -133,8 +148,11 @@ def machine() -> str:
         cpu = next((s.split(":")[1].strip() for s in lines if s.startswith("model name")), cpu)
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True,
                             text=True).stdout.strip()  # fmt: skip
-    return (f"{cpu}, {os.cpu_count()} cores; Python {platform.python_version()}, torch "
-            f"{torch.__version__}; luminal {commit}; {datetime.date.today()}")  # fmt: skip
+    found = [
+        f"{name} {version(name)}" for name in ("torch", "onnxruntime", "openvino", "xllamacpp")
+    ]
+    return (f"{cpu}, {os.cpu_count()} cores; Python {platform.python_version()}, "
+            f"{', '.join(found)}; luminal {commit}; {datetime.date.today()}")  # fmt: skip
 
 
 def main() -> None:
@@ -142,28 +160,32 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--seconds", type=float, default=6.0, help="per row")
     parser.add_argument("--only", default="", help="models, attention, overhead or llm")
+    parser.add_argument("--peers", default=",".join(PEERS), help="what to compare, by comma")
+    parser.add_argument("--model", default="", help="only models whose name contains this")
     parser.add_argument("--dry", action="store_true", help="print only")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     torch.set_grad_enabled(False)
+    peers = tuple(dict.fromkeys(("luminal", "eager", *args.peers.split(","))))
     parts = [f"{machine()}; {args.threads} threads. Medians of interleaved rounds.\n"]
-    if args.only in ("", "models", "attention"):
-        rows: list[Row] = []
-        for kind, source in (("models", model_rows), ("attention", attention_rows)):
-            if args.only in ("", kind):
-                for row in source(args.seconds):
-                    print(row.name, {k: round(v, 3) for k, v in row.ms.items()}, flush=True)
-                    rows.append(row)
-        mean = geometric_mean([r.ratio("eager") for r in rows])
-        parts += ["## Models, PyTorch eager = 1\n", table(rows, ("eager",)),
-                  f"\nGeometric mean: {mean:.2f} x eager.\n"]  # fmt: skip
+    rows: list[Row] = []
+    if args.only in ("", "models"):
+        for row in model_rows(args.seconds, args.threads, peers, args.model):
+            print(row.name, {k: round(v, 3) for k, v in row.ms.items()}, flush=True)
+            rows.append(row)
+        parts += ["## Models and blocks\n", table(rows, peers[1:]), "", *means(rows, peers[1:])]
+    if args.only in ("", "attention"):
+        spelled = list(attention_rows(args.seconds))
+        parts += ["## Attention written out, against the fused operator\n",
+                  table(spelled, ("eager",)), ""]  # fmt: skip
     if args.only in ("", "overhead"):
         parts += ["## Call overhead\n", *overhead_lines(), ""]
     if args.only in ("", "llm"):
         parts += ["## SmolLM2-135M-Instruct Q4_1\n", *llm_lines(args.threads, 5), ""]
     text = "\n".join(parts)
     print(text)
-    if not args.dry and not args.only:
+    if not args.dry and not args.only and not args.model:
+        plot(rows, peers[1:], ROOT / "docs" / "benchmarks.svg")
         page = ROOT / "docs" / "benchmarks.md"
         head = page.read_text().split(MARK)[0] if page.exists() else "# Benchmarks\n\n"
         page.write_text(f"{head}{MARK}\n\n{text}")
