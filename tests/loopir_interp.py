@@ -85,7 +85,7 @@ class Interpreter:
 
     def loop(self, s: For) -> None:
         lo, hi = int(self.get(s.lo)[0]), int(self.get(s.hi)[0])
-        assert lo < hi or not s.nonempty
+        assert lo < hi
         carried = [self.get(start) for _, start in s.carried]
         for n in range(lo, hi):
             self.set(s.var, np.asarray([n]))
@@ -101,15 +101,7 @@ class Interpreter:
         dtype, lanes = s.result.dtype, s.result.lanes
         for a, v in zip(s.args, args):
             assert a.lanes == v.shape[0]
-        if s.op not in (
-            "splat",
-            "reduce_add",
-            "reduce_max",
-            "extract",
-            "insert",
-            "shuffle",
-            "dot4",
-        ):
+        if s.op not in ("splat", "reduce_add", "reduce_max", "shuffle", "dot4"):
             assert all(a.lanes == lanes for a in s.args), s
         kind = s.args[0].dtype if s.args else dtype
         with np.errstate(all="ignore"):
@@ -150,18 +142,12 @@ class Interpreter:
                 return np.repeat(args[0], lanes)
             case "lanes":
                 return np.arange(lanes).astype(dtype.np)
-            case "insert":
-                out = args[0].copy()
-                out[s.attr[0]] = args[1][0]
-                return out
             case "reduce_add":
                 return np.sum(args[0], keepdims=True, dtype=args[0].dtype)
             case "reduce_max":
                 return np.max(args[0], keepdims=True)
             case "shuffle":
                 return np.concatenate(args)[list(s.attr)]
-            case "extract":
-                return args[0][[s.attr[0]]]
             case "dot4":
                 wide = [a.astype(np.int64).reshape(-1, 4) for a in args[:2]]
                 return (args[2] + (wide[0] * wide[1]).sum(1)).astype(np.int32)

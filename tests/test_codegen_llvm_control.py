@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +38,17 @@ def index(name: str) -> Value:
     return Value(name, dt.i64)
 
 
+def guarded(loop: For) -> list[Statement]:
+    """A loop that may have nothing to do; its results are then the initial values."""
+    runs = Value(f"runs_{loop.var.name}", dt.boolean)
+    inside = tuple(Value(f"{v.name}_{loop.var.name}", v.dtype, v.lanes) for v in loop.results)
+    first = tuple(initial for _, initial in loop.carried)
+    then = Block([replace(loop, results=inside)])
+    return [
+        Let(runs, "lt", (loop.lo, loop.hi)), If(runs, then, Block(), inside, first, loop.results),
+    ]  # fmt: skip
+
+
 def row_sums(lanes: int) -> Function:
     """out[r] = sum of row r of x, r in chunk lo..hi-1: n vectors, then the rest one by one."""
     r, j, k, n, m = (index(name) for name in ("r", "j", "k", "n", "m"))
@@ -56,14 +68,14 @@ def row_sums(lanes: int) -> Function:
     zero = Literal(0.0, dt.f32, lanes)
     body: list[Statement] = [
         Let(start, "mul", (r, m)),
-        For(j, i64(0), n, Block(inner), ((acc, zero),), (more,), (total,)),
+        *guarded(For(j, i64(0), n, Block(inner), ((acc, zero),), (more,), (total,))),
         Let(first, "reduce_add", (total,)),
         Let(whole, "mul", (n, i64(lanes))),
-        For(k, whole, m, Block(rest), ((s, first),), (s1,), (out,)),
+        *guarded(For(k, whole, m, Block(rest), ((s, first),), (s1,), (out,))),
         Store("out", dt.f32, r, out),
     ]
     lo, hi = index("lo"), index("hi")
-    outer = For(r, lo, hi, Block(body), nonempty=True)
+    outer = For(r, lo, hi, Block(body))
     rows, cost = index("grid"), index("cost")
     return Function(
         "sums", ("x", "out"), ("rows", "n", "m"), (), 0, lo, hi, Block([outer]),
@@ -96,12 +108,12 @@ def test_branches_yield_values_and_loops_nest_in_them(target: str) -> None:
     i, at, v = index("i"), index("at"), Value("v", dt.i32, 4)
     big, twice, result, looped = (Value(q, dt.i32, 4) for q in ("big", "twice", "result", "looped"))
     odd, cond = index("odd"), Value("cond", dt.boolean)
-    step = For(
+    step = guarded(For(
         index("j"), i64(0), i, Block([Let(twice, "add", (big, v))]), ((big, v),), (twice,),
         (looped,),
-    )  # fmt: skip
+    ))  # fmt: skip
     branch = If(
-        cond, Block([step]), Block(), (looped,), (Literal(-1, dt.i32, 4),), (result,)
+        cond, Block(step), Block(), (looped,), (Literal(-1, dt.i32, 4),), (result,)
     )  # fmt: skip
     body = [
         Let(at, "mul", (i, i64(4))), Load(v, "x", dt.i32, at), Let(odd, "floormod", (i, i64(2))),
@@ -131,8 +143,8 @@ def test_fail_sets_the_error_word(lanes: int, target: str) -> None:
 def test_scratch_is_memory_of_the_thread(target: str) -> None:
     x, y = Value("x", dt.f32, 16), Value("y", dt.f32, 16)
     body = [
-        Load(x, "x", dt.f32, i64(0)), Store("tile", dt.f32, i64(16), x, align=64),
-        Load(y, "tile", dt.f32, i64(16), align=64), Store("out", dt.f32, i64(0), y),
+        Load(x, "x", dt.f32, i64(0)), Store("tile", dt.f32, i64(16), x),
+        Load(y, "tile", dt.f32, i64(16)), Store("out", dt.f32, i64(0), y),
     ]  # fmt: skip
     data, out = np.arange(16, dtype=np.float32), np.zeros(16, np.float32)
     build(function(body, ("x", "out"), scratch=(("tile", 128),)), target)(data, out)

@@ -237,7 +237,7 @@ def test_gather_scatter_and_masks(dtype: dt.DType, lanes: int, target: str) -> N
         Store("o3", dtype, i64(1), v["gathered"], v["m"]),
         Store("o4", dtype, v["to"], v["gathered"]),
         Store("o5", dtype, v["to"], v["gathered"], v["m"]),
-        Store("o6", dtype, i64(0), v["gathered"], None, 1, True),
+        Store("o6", dtype, i64(0), v["gathered"]),
         Prefetch("x", dtype, i64(16)),
     ]  # fmt: skip
     outs = [np.zeros(lanes + 1, dtype.np) for _ in range(7)]

@@ -150,9 +150,6 @@ def unary_cases(lanes: int) -> list[Case]:
         one = a[:1]
         count = np.arange(lanes).astype(dtype.np)
         cases.append(Case("splat", [one], (dtype,), dtype, np.repeat(one, lanes)))
-        cases.append(Case("extract", [a], (dtype,), dtype, a[-1:], (lanes - 1,)))
-        inserted = np.concatenate([one[::-1], a[1:]]) if lanes > 1 else one
-        cases.append(Case("insert", [a, one], (dtype, dtype), dtype, inserted, (0,)))
         order = tuple(int(i) for i in np.random.default_rng(3).integers(0, 2 * lanes, 2 * lanes))
         both = np.concatenate([a, a[::-1]])
         cases.append(

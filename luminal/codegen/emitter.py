@@ -2,7 +2,7 @@
 
 In: operations on operands. Out: loop IR blocks. A pure value lands in the outermost open scope that
 defines its arguments, so loop-invariant code needs no pass. Loads never leave the innermost guard
-(a branch or a loop that may not run). Knows nothing of terms or schedules.
+(a branch). Knows nothing of terms or schedules.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Emitter:
 
     def load(
         self, base: str, dtype: DType, offset: Operand, result: DType, lanes: int,
-        mask: Operand | None, floor: int, version: int, align: int = 1,
+        mask: Operand | None, floor: int, version: int,
     ) -> Value:  # fmt: skip
         """A load, not above level `floor`; `version` tells apart what a store may have changed."""
         level = max(floor, self.guard_level, self.level(offset))
@@ -105,7 +105,7 @@ class Emitter:
         key = ("load", base, version, lanes, _operand_key(offset), masked)
         if key not in scope.known:
             value = self.fresh(result, lanes, level)
-            scope.block.body.append(Load(value, base, dtype, offset, mask, align))
+            scope.block.body.append(Load(value, base, dtype, offset, mask))
             scope.known[key] = value
         return scope.known[key]
 
@@ -123,10 +123,10 @@ class Emitter:
 
     def loop(
         self, lo: Operand, hi: Operand, carried: Sequence[Operand],
-        body: Callable[[Value, list[Operand]], Sequence[Operand]], name: str, nonempty: bool,
+        body: Callable[[Value, list[Operand]], Sequence[Operand]], name: str,
     ) -> list[Operand]:  # fmt: skip
-        """for name in lo..hi-1; `body` maps the carried values of one step to the next."""
-        scope = Scope(guard=not nonempty)
+        """for name in lo..hi-1, lo < hi; `body` maps the carried values of a step to the next."""
+        scope = Scope(guard=False)
         self.scopes.append(scope)
         var = self.fresh(i64, name=name)
         inside = [self.fresh(a.dtype, a.lanes, name="c") for a in carried]
@@ -134,7 +134,7 @@ class Emitter:
         self.scopes.pop()
         results = tuple(self.fresh(a.dtype, a.lanes, name="r") for a in carried)
         pairs = tuple(zip(inside, carried, strict=True))
-        self._append(For(var, lo, hi, scope.block, pairs, yields, results, nonempty))
+        self._append(For(var, lo, hi, scope.block, pairs, yields, results))
         return list(results)
 
     def branch(

@@ -173,7 +173,7 @@ class _Printer:
             return
         self._name(let.result, instruction(self.emitter, let, args))
         self.lets[let.result.name] = let
-        if let.op in ("shuffle", "splat", "extract") and all(map(self._is_nibble, let.args)):
+        if let.op in ("shuffle", "splat") and all(map(self._is_nibble, let.args)):
             self.nibbles.add(let.result.name)
 
     def _is_nibble(self, operand: Operand) -> bool:
@@ -285,10 +285,7 @@ class _Printer:
         initial = [self._operand(value) for _, value in loop.carried]
         kind = ELEMENT[loop.var.dtype.name]
         before, body, after = emitter.block, emitter.label(), emitter.label()
-        if loop.nonempty:
-            emitter.jump(body)
-        else:
-            emitter.branch(emitter.let(f"icmp slt {kind} {lo}, {hi}"), body, after)
+        emitter.jump(body)
         emitter.place(body)
         var, first = self._define(loop.var.name), len(emitter.lines)
         emitter.lines.extend("" for _ in range(1 + len(initial)))
@@ -308,9 +305,8 @@ class _Printer:
             emitter.lines[first + i] = text
         emitter.place(after)
         for i, result in enumerate(loop.results):
-            skipped = "" if loop.nonempty else f"[{initial[i]}, %{before}], "
             name, type_ = self._define(result.name), self._type(result)
-            emitter.put(f"{name} = phi {type_} {skipped}[{yields[i]}, %{last}]")
+            emitter.put(f"{name} = phi {type_} [{yields[i]}, %{last}]")
 
     def _if(self, branch: If) -> None:
         emitter, condition = self.emitter, self._operand(branch.condition)

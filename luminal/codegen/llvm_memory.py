@@ -38,7 +38,7 @@ def load(
     else:
         element = MEMORY[dtype.name]
         address = _address(emitter, element, pointer, offset)
-        raw = _load_bytes(emitter, element, lanes, address, mask, statement.align)
+        raw = _load_bytes(emitter, element, lanes, address, mask, 1)
     name, kind = dtype.name, vector(MEMORY[dtype.name], lanes)
     if name == "bool":
         return emitter.let(f"icmp ne {kind} {raw}, zeroinitializer")
@@ -95,7 +95,7 @@ def _has_gather(emitter: Emitter, element: str) -> bool:
 
 def _gather(emitter: Emitter, statement: Load, pointer: str, offset: str, mask: str | None) -> str:
     element, lanes = MEMORY[statement.dtype.name], statement.result.lanes
-    kind, align = vector(element, lanes), statement.align
+    kind, align = vector(element, lanes), 1
     if _has_gather(emitter, element):
         many = _pointers(emitter, element, lanes, pointer, offset)
         on = (vector("i1", lanes), mask or splat_text("true", "i1", lanes))
@@ -124,7 +124,7 @@ def _nibbles(
     if half is not None:
         on = None if mask is None else _pair_mask(emitter, lanes, mask)
         address = _address(emitter, "i8", pointer, half)
-        low = _load_bytes(emitter, "i8", lanes // 2, address, on, statement.align)
+        low = _load_bytes(emitter, "i8", lanes // 2, address, on, 1)
         low = emitter.let(f"zext {bytes_} {low} to {pairs}")
         high = emitter.let(f"shl {pairs} {low}, {four}")
     else:
@@ -214,10 +214,9 @@ def _store_bytes(
     emitter: Emitter, statement: Store, element: str, lanes: int, address: str, value: str,
     mask: str | None,
 ) -> None:  # fmt: skip
-    kind, align = vector(element, lanes), statement.align
-    hint = ", !nontemporal !1" if statement.nontemporal else ""
+    kind, align = vector(element, lanes), 1
     if mask is None:
-        emitter.put(f"store {kind} {value}, ptr {address}, align {align}{hint}")
+        emitter.put(f"store {kind} {value}, ptr {address}, align {align}")
     elif lanes == 1:
         on, after = emitter.label(), emitter.label()
         emitter.branch(mask, on, after)
@@ -250,7 +249,7 @@ def _scatter(
         many = _pointers(emitter, element, lanes, pointer, offset)
         on = (vector("i1", lanes), mask or splat_text("true", "i1", lanes))
         name = f"llvm.masked.scatter.{suffix(element, lanes)}.v{lanes}p0"
-        align = ("i32", str(statement.align))
+        align = ("i32", "1")
         emitter.put(emitter.call("void", name, (kind, value), many, align, on))
         return
     for lane in range(lanes):

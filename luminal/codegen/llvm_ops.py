@@ -229,17 +229,6 @@ def _lanes(emitter: Emitter, let: Let, args: list[str]) -> str:
     return "=<" + ", ".join(f"{element} {t}" for t in texts) + ">"
 
 
-def _extract(emitter: Emitter, let: Let, args: list[str]) -> str:
-    return emitter.slice(_element(let.args[0]), let.args[0].lanes, args[0], let.attr[0], 1)
-
-
-def _insert(emitter: Emitter, let: Let, args: list[str]) -> str:
-    if let.result.lanes == 1:
-        return f"={args[1]}"
-    element = _element(let.result)
-    return f"insertelement {_type(let.result)} {args[0]}, {element} {args[1]}, i32 {let.attr[0]}"
-
-
 def _shuffle(emitter: Emitter, let: Let, args: list[str]) -> str:
     a, element = let.args[0], _element(let.result)
     b = args[1] if len(args) > 1 else "poison"
@@ -298,6 +287,6 @@ _HANDLERS: dict[str, Handler] = {
     "min": _extreme, "max": _extreme, "lt": _compare, "le": _compare, "eq": _compare,
     "and": _logic, "or": _logic, "not": _not, "select": _select, "exp2": _exp2, "log2": _log2,
     "sin": _sin, "sqrt": _sqrt, "recip": _recip, "cast": _cast, "splat": _splat, "lanes": _lanes,
-    "extract": _extract, "insert": _insert, "shuffle": _shuffle, "reduce_add": _reduce,
+    "shuffle": _shuffle, "reduce_add": _reduce,
     "reduce_max": _reduce,
 }  # fmt: skip

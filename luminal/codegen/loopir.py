@@ -45,8 +45,6 @@ OPS = {
     "cast": "to the dtype of the result, as ir/interp.py defines it",
     "splat": "scalar to every lane",
     "lanes": "0, 1, 2, ... as a vector; no argument",
-    "extract": "lane `attr[0]` of a vector",
-    "insert": "vector a with lane `attr[0]` replaced by scalar b",
     "shuffle": "lanes `attr` of the concatenation of a and b",
     "reduce_add": "sum of the lanes, any order",
     "reduce_max": "maximum of the lanes; NaN wins",
@@ -93,7 +91,6 @@ class Load:
     offsets. `mask` (bool, same lanes) turns lanes off; those are 0. 4-bit elements lie two to a
     byte, low nibble first. `dtype` is the storage type in memory; the result has the same dtype
     for computing types, and for storage types the decoded one (u4 i4 -> i8, f8/f4/e8m0 -> f32).
-    `align` in bytes is guaranteed.
     """
 
     result: Value
@@ -101,7 +98,6 @@ class Load:
     dtype: DType
     offset: Operand
     mask: Operand | None = None
-    align: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +110,6 @@ class Store:
     offset: Operand
     value: Operand
     mask: Operand | None = None
-    align: int = 1
-    nontemporal: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +137,9 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class For:
-    """for var in lo .. hi-1, step 1. `carried` are (inside, initial) pairs; the body ends by
-    passing `yields` to the next iteration, and `results` hold the last ones after the loop (the
-    initial ones if it does not run). `nonempty`: lo < hi is known."""
+    """for var in lo .. hi-1, step 1, where lo < hi is known. `carried` are (inside, initial) pairs;
+    the body ends by passing `yields` to the next iteration, and `results` hold the last ones
+    after the loop."""
 
     var: Value
     lo: Operand
@@ -154,7 +148,6 @@ class For:
     carried: tuple[tuple[Value, Operand], ...] = ()
     yields: tuple[Operand, ...] = ()
     results: tuple[Value, ...] = ()
-    nonempty: bool = False
 
 
 @dataclass(frozen=True, slots=True)

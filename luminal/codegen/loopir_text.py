@@ -48,8 +48,7 @@ def _operands(values: tuple[Operand, ...]) -> str:
 
 def _access(s: Load | Store) -> str:
     mask = "" if s.mask is None else f", mask={_operand(s.mask)}"
-    align = "" if s.align == 1 else f", align={s.align}"
-    return f"{s.base!r}, {s.dtype}, {_operand(s.offset)}{mask}{align}"
+    return f"{s.base!r}, {s.dtype}, {_operand(s.offset)}{mask}"
 
 
 def _results(values: tuple[Value, ...]) -> Iterator[str]:
@@ -71,15 +70,13 @@ def _statement(s: Statement) -> Iterator[str]:
         case Load():
             yield f"{s.result.name}: {_type(s.result)} = load({_access(s)})"
         case Store():
-            stream = ", nontemporal=True" if s.nontemporal else ""
-            yield f"store({_operand(s.value)}, {_access(s)}{stream})"
+            yield f"store({_operand(s.value)}, {_access(s)})"
         case Prefetch():
             yield f"prefetch({s.base!r}, {s.dtype}, {_operand(s.offset)})"
         case Fail():
             yield f"fail({_operand(s.condition)})"
         case For():
-            sure = ", nonempty=True" if s.nonempty else ""
-            yield f"for {s.var.name} in span({_operand(s.lo)}, {_operand(s.hi)}{sure}):"
+            yield f"for {s.var.name} in span({_operand(s.lo)}, {_operand(s.hi)}):"
             for inside, first in s.carried:
                 yield f"    {inside.name}: {_type(inside)} = carried({_operand(first)})"
             yield from _lines(s.body, f"yields({_operands(s.yields)})")
@@ -158,7 +155,7 @@ class _Reader:
                 return self.definition(name, node.annotation, call)
             case ast.For(iter=ast.Call() as span):
                 lo, hi = self.operands(span.args)
-                return self.loop(node, lo, hi, bool(span.keywords), results)
+                return self.loop(node, lo, hi, results)
             case ast.If():
                 condition = self.operand(node.test)
                 then, then_yields = self.block(node.body)
@@ -189,15 +186,10 @@ class _Reader:
     def access(self, args: list[ast.expr], keywords: list[ast.keyword]) -> tuple:
         """Base, storage dtype, offset and options of a memory access."""
         base, dtype, offset = args
-        more = {
-            str(k.arg): self.operand(k.value) if k.arg == "mask" else ast.literal_eval(k.value)
-            for k in keywords
-        }
+        more = {str(k.arg): self.operand(k.value) for k in keywords}
         return ast.literal_eval(base), self.typed(dtype)[0], self.operand(offset), more
 
-    def loop(
-        self, node: ast.For, lo: Operand, hi: Operand, sure: bool, results: list[ast.stmt]
-    ) -> For:
+    def loop(self, node: ast.For, lo: Operand, hi: Operand, results: list[ast.stmt]) -> For:
         """A loop with the values that it carries."""
         var = self.define(ast.unparse(node.target), lo.dtype)
         carried, body = [], list(node.body)
@@ -207,7 +199,7 @@ class _Reader:
             carried.append((self.result(first), initial))
         block, yields = self.block(body)
         made = tuple(map(self.result, results))
-        return For(var, lo, hi, block, tuple(carried), yields, made, sure)
+        return For(var, lo, hi, block, tuple(carried), yields, made)
 
     def result(self, node: ast.stmt) -> Value:
         """A value that is only declared."""

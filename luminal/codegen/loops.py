@@ -64,7 +64,7 @@ class LoopBuilder:
             bound = hi if hi.value is None else None
             return body(self.bind(name, var, lo.lo, hi.hi - 1, bound), values)
 
-        return self.emit.loop(first, last, carried, inside, name, True)
+        return self.emit.loop(first, last, carried, inside, name)
 
     def when(
         self, e: Expr, then: Callable[[], Sequence[Operand]],

@@ -14,52 +14,66 @@ entry:
   %.a1 = load ptr, ptr %.w1, align 8
   br label %.L1
 .L1:
-  %r = phi i64 [%lo, %entry], [%.27, %.L20]
+  %r = phi i64 [%lo, %entry], [%.31, %.L23]
   %start = mul i64 %r, %m
-  %.5 = icmp slt i64 0, %n
-  br i1 %.5, label %.L3, label %.L4
+  %runs_j = icmp slt i64 0, %n
+  br i1 %runs_j, label %.L3, label %.L4
 .L3:
-  %j = phi i64 [0, %.L1], [%.8, %.L3]
-  %acc = phi <8 x float> [splat (float 0x0000000000000000), %.L1], [%more, %.L3]
+  br label %.L6
+.L6:
+  %j = phi i64 [0, %.L3], [%.10, %.L6]
+  %acc = phi <8 x float> [splat (float 0x0000000000000000), %.L3], [%more, %.L6]
   %part = mul i64 %j, 8
   %off = add i64 %start, %part
-  %.6 = getelementptr inbounds float, ptr %.a0, i64 %off
-  %.7 = load <8 x float>, ptr %.6, align 1
-  %more = fadd <8 x float> %acc, %.7
-  %.8 = add nuw nsw i64 %j, 1
-  %.9 = icmp slt i64 %.8, %n
-  br i1 %.9, label %.L3, label %.L4, !llvm.loop !2
+  %.8 = getelementptr inbounds float, ptr %.a0, i64 %off
+  %.9 = load <8 x float>, ptr %.8, align 1
+  %more = fadd <8 x float> %acc, %.9
+  %.10 = add nuw nsw i64 %j, 1
+  %.11 = icmp slt i64 %.10, %n
+  br i1 %.11, label %.L6, label %.L7, !llvm.loop !2
+.L7:
+  %total_j = phi <8 x float> [%more, %.L6]
+  br label %.L5
 .L4:
-  %total = phi <8 x float> [splat (float 0x0000000000000000), %.L1], [%more, %.L3]
-  %.10 = shufflevector <8 x float> %total, <8 x float> poison, <4 x i32> <i32 0, i32 1, i32 2, i32 3>
-  %.11 = shufflevector <8 x float> %total, <8 x float> poison, <4 x i32> <i32 4, i32 5, i32 6, i32 7>
-  %.12 = fadd <4 x float> %.10, %.11
-  %.13 = shufflevector <4 x float> %.12, <4 x float> poison, <2 x i32> <i32 0, i32 1>
-  %.14 = shufflevector <4 x float> %.12, <4 x float> poison, <2 x i32> <i32 2, i32 3>
-  %.15 = fadd <2 x float> %.13, %.14
-  %.16 = extractelement <2 x float> %.15, i32 0
-  %.17 = extractelement <2 x float> %.15, i32 1
-  %.18 = fadd float %.16, %.17
+  br label %.L5
+.L5:
+  %total = phi <8 x float> [%total_j, %.L7], [splat (float 0x0000000000000000), %.L4]
+  %.12 = shufflevector <8 x float> %total, <8 x float> poison, <4 x i32> <i32 0, i32 1, i32 2, i32 3>
+  %.13 = shufflevector <8 x float> %total, <8 x float> poison, <4 x i32> <i32 4, i32 5, i32 6, i32 7>
+  %.14 = fadd <4 x float> %.12, %.13
+  %.15 = shufflevector <4 x float> %.14, <4 x float> poison, <2 x i32> <i32 0, i32 1>
+  %.16 = shufflevector <4 x float> %.14, <4 x float> poison, <2 x i32> <i32 2, i32 3>
+  %.17 = fadd <2 x float> %.15, %.16
+  %.18 = extractelement <2 x float> %.17, i32 0
+  %.19 = extractelement <2 x float> %.17, i32 1
+  %.20 = fadd float %.18, %.19
   %whole = mul i64 %n, 8
-  %.21 = icmp slt i64 %whole, %m
-  br i1 %.21, label %.L19, label %.L20
-.L19:
-  %k = phi i64 [%whole, %.L4], [%.24, %.L19]
-  %s = phi float [%.18, %.L4], [%s1, %.L19]
+  %runs_k = icmp slt i64 %whole, %m
+  br i1 %runs_k, label %.L21, label %.L22
+.L21:
+  br label %.L24
+.L24:
+  %k = phi i64 [%whole, %.L21], [%.28, %.L24]
+  %s = phi float [%.20, %.L21], [%s1, %.L24]
   %off2 = add i64 %start, %k
-  %.22 = getelementptr inbounds float, ptr %.a0, i64 %off2
-  %.23 = load float, ptr %.22, align 1
-  %s1 = fadd float %s, %.23
-  %.24 = add nuw nsw i64 %k, 1
-  %.25 = icmp slt i64 %.24, %m
-  br i1 %.25, label %.L19, label %.L20, !llvm.loop !3
-.L20:
-  %out = phi float [%.18, %.L4], [%s1, %.L19]
-  %.26 = getelementptr inbounds float, ptr %.a1, i64 %r
-  store float %out, ptr %.26, align 1
-  %.27 = add nuw nsw i64 %r, 1
-  %.28 = icmp slt i64 %.27, %hi
-  br i1 %.28, label %.L1, label %.L2, !llvm.loop !4
+  %.26 = getelementptr inbounds float, ptr %.a0, i64 %off2
+  %.27 = load float, ptr %.26, align 1
+  %s1 = fadd float %s, %.27
+  %.28 = add nuw nsw i64 %k, 1
+  %.29 = icmp slt i64 %.28, %m
+  br i1 %.29, label %.L24, label %.L25, !llvm.loop !3
+.L25:
+  %out_k = phi float [%s1, %.L24]
+  br label %.L23
+.L22:
+  br label %.L23
+.L23:
+  %out = phi float [%out_k, %.L25], [%.20, %.L22]
+  %.30 = getelementptr inbounds float, ptr %.a1, i64 %r
+  store float %out, ptr %.30, align 1
+  %.31 = add nuw nsw i64 %r, 1
+  %.32 = icmp slt i64 %.31, %hi
+  br i1 %.32, label %.L1, label %.L2, !llvm.loop !4
 .L2:
   ret void
 }
