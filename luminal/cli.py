@@ -196,11 +196,11 @@ def _cache_table(clear: bool) -> dict[str, Any]:
     """Where the cache lies and what it holds; `clear` removes its entries first."""
     cache = import_module("luminal.search.cache").Cache(from_environment().cache_dir)
     removed = cache.clear() if clear else 0
-    info = cache.info()
+    sizes = [size for _, size, _ in cache.entries()]
     table: dict[str, Any] = {
-        "folder": info.directory or "off",
-        "files": info.entries,
-        "size_bytes": info.size_bytes,
+        "folder": str(cache.directory or "off"),
+        "files": len(sizes),
+        "size_bytes": sum(sizes),
     }
     return table | ({"removed": removed} if clear else {})
 

@@ -32,10 +32,9 @@ from luminal.runtime.executor import Executor
 from luminal.runtime.pool import runtime
 from luminal.search.extract import extract
 from luminal.search.schedule import candidates
-from luminal.search.strategy import Tools, choose
+from luminal.search.strategy import choose
 from luminal.search.timing import Outcome, Trial
 from luminal.search.worker import Worker, WorkerFailed
-from luminal.workbench import Request
 
 __all__ = ["Compiled", "Progress", "Stats", "compile_graph"]
 
@@ -155,22 +154,18 @@ def search_plan(
     if not measured:
         return choose(plans, target, config, hints=hints)
     threads = thread_count(config.threads or None)
-    with Worker("luminal.workbench:run_request") as worker:
+    with Worker("luminal.workbench:run_trial") as worker:
 
         def measure(trial: Trial) -> Outcome:
-            request = Request(
-                trial.kernel, trial.buffers, trial.dims, target, threads, trial.repeats,
-                trial.check, trial.give_up_us, config.seed,
-            )  # fmt: skip
             try:
-                response = worker.call(request)
+                outcome = worker.call((trial, target, threads, config.seed))
             except WorkerFailed as error:
-                return Outcome(error=str(error))
-            debug.log(config, 3, f"{trial.kernel.schedule}: {response}")
-            return Outcome(response.time_us, response.error)
+                outcome = Outcome(error=str(error))
+            debug.log(config, 3, f"{trial.kernel.schedule}: {outcome}")
+            return outcome
 
-        return choose(plans, target, config, tools=Tools(measure, versions()), cache=cache.store,
-                      hints=hints, progress=progress)  # fmt: skip
+        return choose(plans, target, config, measure=measure, cache=cache.store, hints=hints,
+                      versions=versions(), progress=progress)  # fmt: skip
 
 
 def _alternatives(

@@ -1,13 +1,13 @@
 """Compiled programs on disk: a second process neither searches nor runs LLVM's code generator.
 
-In: a graph's text, its constants, settings. Out: a Program without data or source, bound to the
-constants of this process, and object code. Damaged or foreign entries count as missing.
+In: a graph's text, its constants, settings. Out: a Program bound to the constants of this
+process, and object code. Damaged or foreign entries count as missing.
 """
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from luminal.config import Config
 from luminal.ir.graph import ConstantData
-from luminal.ir.program import KernelCode, Program
+from luminal.ir.program import Program
 from luminal.ir.target import Target
 from luminal.runtime.cpu import Library, compile_object, link
 from luminal.runtime.device import select_target
@@ -43,6 +43,12 @@ def native_function(source: str, name: str) -> tuple[Library, int]:
     return library, library.address(name)
 
 
+def _with_data(program: Program, change: Callable[[ConstantData], ConstantData]) -> Program:
+    plan = program.plan
+    buffers = tuple(replace(b, data=change(b.data)) if b.data else b for b in plan.buffers)
+    return replace(program, plan=replace(plan, buffers=buffers))
+
+
 class ProgramCache:
     """Programs and object code of one target. `compiled` counts what was not found."""
 
@@ -61,36 +67,18 @@ class ProgramCache:
                       c.search, c.threads, c.seed)  # fmt: skip
 
     def load(self, key: str, constants: Mapping[str, ConstantData]) -> Program | None:
-        """The stored program with this process' constants; its codes have no source."""
-        data = self.store.get("program", key)
-        if data is None:
-            self.compiled += 1
-            return None
-        try:
-            program, sources = pickle.loads(data)
-            buffers = tuple(
-                replace(b, data=constants[b.data.name]) if b.data is not None else b
-                for b in program.plan.buffers
-            )
-        except Exception:  # another version of Python, or not ours
-            self.compiled += 1
-            return None
-        codes = tuple(replace(c, source=s) for c, s in zip(program.codes, sources, strict=True))
-        return replace(program, plan=replace(program.plan, buffers=buffers), codes=codes)
+        """The stored program with this process' constants."""
+        program = self.store.load("program", key)
+        if isinstance(program, Program):
+            with suppress(KeyError):
+                return _with_data(program, lambda data: constants[data.name])
+        self.compiled += 1
+        return None
 
     def save(self, key: str, program: Program) -> None:
-        """Store a program; constants go by name only, small scalars included."""
-        if self.store.directory is None:
-            return
-        buffers = tuple(
-            replace(b, data=ConstantData(b.data.name, b.data.array[:0]))
-            if b.data is not None and b.data.array.ndim else b
-            for b in program.plan.buffers
-        )  # fmt: skip
-        bare = replace(program, plan=replace(program.plan, buffers=buffers))
-        codes = tuple(KernelCode(c.name, "", c.scratch_bytes) for c in program.codes)
-        sources = [c.source for c in program.codes]
-        self.store.put("program", key, pickle.dumps((replace(bare, codes=codes), sources)))
+        """Store a program; constants go by name only."""
+        bare = _with_data(program, lambda d: ConstantData(d.name, d.array.reshape(-1)[:0]))
+        self.store.save("program", key, bare)
 
     def machine_code(self, source: str, target: Target) -> bytes:
         """Object code of LLVM text, compiled if it is not in the cache."""

@@ -1,13 +1,12 @@
 """The workbench: one kernel alone, on random inputs, timed and compared with the oracle.
 
-In: a kernel with its buffers, sizes of the dims, a target. Out: microseconds, or what is wrong
-with its results. Runs inside the search's worker process, where a crash costs one candidate.
+In: a trial, a target, a number of threads. Out: microseconds, or what is wrong with its results.
+Runs inside the search's worker process, where a crash costs one candidate.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -22,61 +21,91 @@ from luminal.ir.interp import Points, sample_kernel
 from luminal.ir.numeric import decode, encode, value_dtype
 from luminal.ir.plan import Buffer, Kernel, Plan
 from luminal.ir.target import Target
-from luminal.ir.term import Data
+from luminal.ir.term import Data, postorder
 from luminal.runtime.cpu import compile_object
 from luminal.runtime.executor import Executor
+from luminal.search.timing import Outcome, Trial
 
-__all__ = ["Request", "Response", "check", "kernel_plan", "random_bits", "run_request"]
+__all__ = ["run_trial"]
 
 TOLERANCE = {64: 1e-9, 32: 2e-4, 16: 2e-2}
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """One candidate: a scheduled kernel, its buffers, sizes of its dims, and how to run it.
+@dataclass(slots=True)
+class _Bench:
+    """A compiled candidate, the bits of its buffers by name, and the arguments of a run."""
 
-    `check` compares sampled results with the oracle; `repeats` 0 only checks; candidates slower
-    than `give_up_us` at the first run are not repeated.
-    """
-
-    kernel: Kernel
-    buffers: tuple[Buffer, ...]
-    dims: tuple[tuple[str, int], ...]
-    target: Target
-    threads: int = 1
-    repeats: int = 5
-    check: bool = False
-    give_up_us: float = math.inf
-    seed: int = 0
+    executor: Executor
+    bits: dict[str, np.ndarray]
+    arguments: tuple[list[int], list[int], tuple[int, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
-    """`time_us` is the best of the repeats (inf if none ran); `error` says why it cannot win."""
+def run_trial(request: tuple[Trial, Target, int, int]) -> Outcome:
+    """Compile, run and (if asked) check one candidate, for a target with so many threads and
+    inputs of a seed; errors of ours become its outcome."""
+    trial, target, threads, seed = request
+    try:
+        bench = _bench(trial.kernel, trial.buffers, trial.dims, target, threads, seed)
+        if trial.check:
+            bench.executor.run_pointers(*bench.arguments)
+            error = _check(trial, bench, np.random.default_rng(seed))
+            if error:
+                return Outcome(error=error)
+        if not trial.repeats:
+            return Outcome()
+        time_us = bench.executor.time_us(*bench.arguments, repeats=1)[0]
+        if time_us < trial.give_up_us:
+            again_us = bench.executor.time_us(*bench.arguments, repeats=trial.repeats)[0]
+            time_us = min(time_us, again_us)
+        return Outcome(time_us)
+    except LuminalError as error:
+        return Outcome(error=f"{type(error).__name__}: {error}")
 
-    time_us: float = math.inf
-    error: str = ""
+
+@lru_cache(maxsize=12)
+def _bench(
+    kernel: Kernel, buffers: tuple[Buffer, ...], dims: tuple[tuple[str, int], ...],
+    target: Target, threads: int, seed: int,
+) -> _Bench:  # fmt: skip
+    """Kept while a candidate is measured in turn with others."""
+    sizes, rng = dict(dims), np.random.default_rng(seed)
+    limits = _index_limits(kernel, sizes)
+    bits: dict[str, np.ndarray] = {}
+    for b in sorted(buffers, key=lambda b: kernel.arguments().index(b.name)):
+        shape = tuple(max(0, e.evaluate(sizes)) for e in b.shape)
+        bits[b.name] = _aligned(_random_bits(shape, b.dtype, limits.get(b.name, 0), rng))
+    plan = _kernel_plan(kernel, buffers, sizes, bits)
+    program = generate(plan, target)
+    objects = [compile_object(code.source, target) for code in program.codes]
+    executor = Executor(program, objects, threads)
+    results = [executor.outputs[n].buffer.name for n in executor.fresh]
+    ins, outs = ([bits[n].ctypes.data for n in names] for names in (plan.inputs, results))
+    return _Bench(executor, bits, (ins, outs, tuple(sizes[v.name] for v in plan.dims)))
 
 
-def kernel_plan(kernel: Kernel, buffers: tuple[Buffer, ...], dims: Mapping[str, int]) -> Plan:
-    """The kernel as a plan of its own: what it reads become inputs or packed constants."""
-    known = {b.name: b for b in buffers}
-    writes, parts, inputs = kernel.writes(), [], []
-    for name in kernel.arguments():
-        old = known[name]
-        if name in writes:
-            kind = "output" if not old.layout else "temp"
-            parts.append(Buffer(name, old.shape, old.dtype, kind, old.layout))
+def _kernel_plan(
+    kernel: Kernel, buffers: tuple[Buffer, ...], sizes: Mapping[str, int],
+    bits: Mapping[str, np.ndarray],
+) -> Plan:  # fmt: skip
+    """The kernel as a plan of its own. Callers only see row-major arrays, so what has a layout is
+    a packed constant or a temporary."""
+    parts = []
+    for b in sorted(buffers, key=lambda b: kernel.arguments().index(b.name)):
+        if b.name in kernel.writes():
+            kind = "temp" if b.layout else "output"
         else:
-            inputs.append(name)
-            parts.append(Buffer(name, old.shape, old.dtype, "input", old.layout))
+            kind = "constant" if b.layout else "input"
+        data = ConstantData(b.name, bits[b.name]) if kind == "constant" else None
+        parts.append(replace(b, kind=kind, alias="", data=data))
     shown = {v.name for b in parts for e in b.shape for v in e.variables()}
-    variables = tuple(v for v in kernel.dims() if v.name in shown or v.name in dims)
-    return Plan((kernel,), tuple(parts), tuple(inputs),
-                tuple(b.name for b in parts if b.kind == "output"), variables)  # fmt: skip
+    variables = tuple(v for v in kernel.dims() if v.name in shown or v.name in sizes)
+    inputs, outputs = (
+        tuple(b.name for b in parts if b.kind == kind) for kind in ("input", "output")
+    )
+    return Plan((kernel,), tuple(parts), inputs, outputs, variables)
 
 
-def random_bits(
+def _random_bits(
     shape: tuple[int, ...], dtype: DType, limit: int, rng: np.random.Generator
 ) -> np.ndarray:
     """Random contents of a buffer; integers stay in [0, limit) if limit > 0."""
@@ -92,113 +121,24 @@ def random_bits(
     return encode(rng.standard_normal(shape).astype(value_dtype(dtype)), dtype)
 
 
-def _index_limits(kernel: Kernel, dims: Mapping[str, int]) -> dict[str, int]:
+def _index_limits(kernel: Kernel, sizes: Mapping[str, int]) -> dict[str, int]:
     """For buffers that are used as indices, the size that their values must stay below."""
-    found: dict[str, int] = {}
 
-    def visit(e: Expr) -> None:
+    def atoms(e: Expr) -> Iterator[Data]:
         for atom in e.atoms():
             if isinstance(atom, Data):
-                for term in _loads(atom):
-                    size = atom.extent.evaluate(dims) if atom.extent is not None else atom.hi + 1
-                    found[term] = min(found.get(term, size), size)
+                yield atom
             elif not isinstance(atom, Var):
-                visit(atom.a)  # type: ignore[attr-defined]
-                visit(atom.b)  # type: ignore[attr-defined]
+                yield from (*atoms(atom.a), *atoms(atom.b))  # type: ignore[attr-defined]
 
+    found: dict[str, int] = {}
     for t in kernel.subterms():
         for e in t.indices if t.op == "load" else (t.expr,) if t.op in ("index", "cond") else ():
-            visit(e)
-    for store in kernel.stores:
-        for e in store.index:
-            visit(e)
+            for atom in atoms(e):
+                size = atom.hi + 1 if atom.extent is None else atom.extent.evaluate(sizes)
+                for name in {x.buffer for x in postorder(atom.term) if x.op == "load"}:
+                    found[name] = min(found.get(name, size), size)
     return found
-
-
-def _loads(atom: Data) -> list[str]:
-    found, stack = [], [atom.term]
-    while stack:
-        t = stack.pop()
-        stack += t.args
-        if t.op == "load":
-            found.append(t.buffer)
-    return found
-
-
-def run_request(request: Request) -> Response:
-    """Compile, run and (if asked) check one candidate; errors of ours become a response."""
-    try:
-        return _run(request)
-    except LuminalError as error:
-        return Response(error=f"{type(error).__name__}: {error}")
-
-
-@dataclass(slots=True)
-class _Bench:
-    """A compiled candidate with its data, kept while it is measured in turn with others."""
-
-    plan: Plan
-    executor: Executor
-    bits: dict[str, np.ndarray]
-    inputs: list[np.ndarray]
-    outputs: list[np.ndarray]
-    values: tuple[int, ...]
-
-    def pointers(self) -> tuple[list[int], list[int], tuple[int, ...]]:
-        """The arguments of `run_pointers`."""
-        ins, outs = ([a.ctypes.data for a in arrays] for arrays in (self.inputs, self.outputs))
-        return ins, outs, self.values
-
-
-@lru_cache(maxsize=12)
-def _bench(
-    kernel: Kernel, buffers: tuple[Buffer, ...], dims: tuple[tuple[str, int], ...],
-    target: Target, threads: int, seed: int,
-) -> _Bench:  # fmt: skip
-    sizes = dict(dims)
-    plan = kernel_plan(kernel, buffers, sizes)
-    program = generate(plan, target)
-    objects = [compile_object(code.source, target) for code in program.codes]
-    rng = np.random.default_rng(seed)
-    limits = _index_limits(kernel, sizes)
-    bits: dict[str, np.ndarray] = {}
-    for b in plan.buffers:
-        shape = tuple(max(0, e.evaluate(sizes)) for e in b.shape)
-        bits[b.name] = random_bits(shape, b.dtype, limits.get(b.name, 0), rng)
-    runnable = _as_constants(plan, bits)
-    executor = Executor(replace(program, plan=runnable), objects, threads)
-    results = [executor.outputs[n].buffer.name for n in executor.fresh]
-    return _Bench(plan, executor, bits, [_aligned(bits[n]) for n in runnable.inputs],
-                  [_aligned(bits[n]) for n in results],
-                  tuple(sizes[v.name] for v in runnable.dims))  # fmt: skip
-
-
-def _run(r: Request) -> Response:
-    bench = _bench(r.kernel, r.buffers, r.dims, r.target, r.threads, r.seed)
-    executor, pointers, error = bench.executor, bench.pointers(), ""
-    if r.check:
-        executor.run_pointers(*pointers)
-        names = [executor.outputs[n].buffer.name for n in executor.fresh]
-        results = dict(zip(names, bench.outputs, strict=True))
-        rng = np.random.default_rng(r.seed)
-        error = check(r.kernel, bench.plan, {**bench.bits, **results}, dict(r.dims), rng)
-    if error or not r.repeats:
-        return Response(error=error)
-    best = executor.time_us(*pointers, repeats=1)[0]
-    if best < r.give_up_us:
-        best = min(best, executor.time_us(*pointers, repeats=r.repeats)[0])
-    return Response(best, error)
-
-
-def _as_constants(plan: Plan, bits: Mapping[str, np.ndarray]) -> Plan:
-    """Inputs that have a layout become packed constants: callers only see row-major arrays."""
-    buffers = tuple(
-        replace(b, kind="constant", data=ConstantData(b.name, bits[b.name]))
-        if b.kind == "input" and b.layout else b
-        for b in plan.buffers
-    )  # fmt: skip
-    inputs = tuple(b.name for b in buffers if b.kind == "input")
-    return Plan(plan.kernels, buffers, inputs, plan.outputs, plan.dims)
 
 
 def _aligned(array: np.ndarray) -> np.ndarray:
@@ -209,28 +149,22 @@ def _aligned(array: np.ndarray) -> np.ndarray:
     return copy
 
 
-def check(
-    kernel: Kernel, plan: Plan, bits: Mapping[str, np.ndarray], dims: Mapping[str, int],
-    rng: np.random.Generator,
-) -> str:  # fmt: skip
+def _check(trial: Trial, bench: _Bench, rng: np.random.Generator) -> str:
     """'' if sampled results agree with the oracle, else the first that does not."""
-    decoded = {b.name: decode(bits[b.name], b.dtype) for b in plan.buffers}
-    for points in sample_kernel(kernel, decoded, dims, rng):
-        if plan.buffer(points.buffer).kind != "output":
-            continue
-        dtype = plan.buffer(points.buffer).dtype
-        text = _compare(points, decoded[points.buffer], dtype)
-        if text:
-            return f"{points.buffer}: {text}"
+    buffers = {b.name: b for b in bench.executor.program.plan.buffers}
+    decoded = {name: decode(bits, buffers[name].dtype) for name, bits in bench.bits.items()}
+    for points in sample_kernel(trial.kernel, decoded, dict(trial.dims), rng):
+        buffer = buffers[points.buffer]
+        text = _compare(points, decoded[buffer.name], buffer.dtype)
+        if buffer.kind == "output" and text:
+            return f"{buffer.name}: {text}"
     return ""
 
 
 def _compare(points: Points, result: np.ndarray, dtype: DType) -> str:
     got = result[points.index] if points.index else result.reshape(())
     want = points.value
-    if not dtype.is_float:
-        bad = got != want
-    else:
+    if dtype.is_float:
         tolerance = TOLERANCE[min(64, max(16, dtype.bits))]
         finite = np.isfinite(want)
         scale = max(1.0, float(np.max(np.abs(want[finite]), initial=0.0)))
@@ -238,11 +172,11 @@ def _compare(points: Points, result: np.ndarray, dtype: DType) -> str:
             far = np.abs(got.astype(np.float64) - want) > tolerance * scale
         same = (got == want) | (np.isnan(got) & np.isnan(want))
         bad = np.where(finite, far | ~np.isfinite(got), ~same)
+    else:
+        bad = got != want
     if not np.any(bad):
         return ""
-    first = np.argwhere(np.atleast_1d(bad))[0]
-    places = (np.atleast_1d(np.broadcast_to(i, np.shape(want))) for i in points.index)
-    where = tuple(int(p[tuple(first)]) for p in places)
-    return (f"{int(np.sum(bad))} of {bad.size} sampled elements differ from the oracle; at {where} "
-            f"got {np.atleast_1d(got)[tuple(first)]}, expected {np.atleast_1d(want)[tuple(first)]} "
-            f"({accumulator(dtype)})")  # fmt: skip
+    place = np.unravel_index(np.argmax(bad), bad.shape)
+    where = tuple(int(np.broadcast_to(i, bad.shape)[place]) for i in points.index)
+    return (f"{np.sum(bad)} of {bad.size} sampled elements differ from the oracle; at {where} "
+            f"got {got[place]}, expected {want[place]} ({accumulator(dtype)})")  # fmt: skip

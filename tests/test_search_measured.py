@@ -3,34 +3,32 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from luminal.config import Config
 from luminal.runtime.device import select_target
-from luminal.search.strategy import Tools, choose
+from luminal.search.strategy import choose
 from luminal.search.timing import Outcome, Trial
 from luminal.search.worker import Worker, WorkerFailed
-from luminal.workbench import Request
 from tests.search_kernels import matmul
 from tests.test_search_strategy import plan_of
 
 
 def test_a_measured_plan_is_checked_and_in_time() -> None:
     target, trials = select_target("native"), []
-    with Worker("luminal.workbench:run_request") as worker:
+    with Worker("luminal.workbench:run_trial") as worker:
 
         def measure(trial: Trial) -> Outcome:
-            request = Request(trial.kernel, trial.buffers, trial.dims, target, 1, 2, trial.check,
-                              trial.give_up_us)  # fmt: skip
             try:
-                response = worker.call(request)
+                outcome = worker.call((replace(trial, repeats=min(2, trial.repeats)), target, 1, 0))
             except WorkerFailed as error:
                 return Outcome(error=str(error))
-            trials.append((trial, response))
-            return Outcome(response.time_us, response.error)
+            trials.append((trial, outcome))
+            return outcome
 
         start = time.monotonic()
         plan = choose([plan_of(matmul(64, 256, 256))], target, Config(search="2"),
-                      tools=Tools(measure))  # fmt: skip
+                      measure=measure)  # fmt: skip
     assert time.monotonic() - start < 20
     assert trials and all(not response.error for _, response in trials)
     assert trials[-1][0].check and trials[-1][0].kernel.schedule is not None

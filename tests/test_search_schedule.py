@@ -16,7 +16,8 @@ from luminal.ir.plan import Loop, Online, Reg, Stage
 from luminal.ir.target import Target
 from luminal.search.schedule import Candidate, candidates
 from luminal.search.tiles import register_tiles, waste
-from luminal.workbench import Request, run_request
+from luminal.search.timing import Trial
+from luminal.workbench import run_trial
 from tests.search_kernels import AVX2, AVX512, SSE, ZOO, Case
 
 HEAVY = ("matmul big", "conv stem", "attention symbolic")
@@ -160,10 +161,9 @@ def test_the_default_computes_what_the_oracle_does(name: str) -> None:
     best = options(case, AVX512)[0]
     dims = {v.name: 37 for v in case.kernel.dims()}
     target = replace(SSE, vector_bits=512, vector_registers=32)
-    request = Request(replace(case.kernel, schedule=best.schedule),
-                      tuple(with_layouts(case, best).values()), tuple(dims.items()), target,
-                      1, 0, True)  # fmt: skip
-    assert run_request(request).error == ""
+    kernel, buffers = replace(case.kernel, schedule=best.schedule), with_layouts(case, best)
+    trial = Trial(kernel, tuple(buffers.values()), tuple(dims.items()), 0, check=True)
+    assert run_trial((trial, target, 1, 0)).error == ""
 
 
 SCRIPT = """

@@ -13,9 +13,8 @@ from luminal.config import Config
 from luminal.ir.canonical import rename_buffers
 from luminal.ir.plan import Kernel, Loop, Plan, Schedule
 from luminal.search.cache import Cache
-from luminal.search.model import shortlist
 from luminal.search.schedule import candidates
-from luminal.search.strategy import Tools, choose, mutate
+from luminal.search.strategy import choose, mutate, shortlist
 from luminal.search.tasks import prepare
 from luminal.search.timing import Outcome, Trial, race
 from tests.search_kernels import AVX512, ZOO, Case, convolution
@@ -53,7 +52,7 @@ def by_cost(prefer: Schedule | None = None, wrong: Schedule | None = None, log: 
         time_us = 100.0 if schedule != prefer else 50.0
         return Outcome(time_us)
 
-    return Tools(measure, "test")
+    return measure
 
 
 def matmul_options() -> list[Schedule]:
@@ -63,7 +62,7 @@ def matmul_options() -> list[Schedule]:
 
 def test_off_never_measures() -> None:
     log: list[Trial] = []
-    plan = choose([plan_of(ZOO["matmul"])], AVX512, Config(search="off"), tools=by_cost(log=log))
+    plan = choose([plan_of(ZOO["matmul"])], AVX512, Config(search="off"), measure=by_cost(log=log))
     assert not log and plan.kernels[0].schedule is not None
     assert plan.buffer("W0").layout == ((1, 16), (0, 1), (1, 1))
     assert plan.buffer("A0").layout == () and plan.buffer("C0").layout == ()
@@ -72,8 +71,8 @@ def test_off_never_measures() -> None:
 def test_the_fastest_wins_and_ties_keep_the_default() -> None:
     options = matmul_options()
     source = plan_of(ZOO["matmul"])
-    won = choose([source], AVX512, Config(), tools=by_cost(prefer=options[3]))
-    tied = choose([source], AVX512, Config(), tools=by_cost())
+    won = choose([source], AVX512, Config(), measure=by_cost(prefer=options[3]))
+    tied = choose([source], AVX512, Config(), measure=by_cost())
     off = choose([source], AVX512, Config(search="off"))
     assert won.kernels[0].schedule != off.kernels[0].schedule
     assert won.costs_us == (50.0,)
@@ -82,8 +81,8 @@ def test_the_fastest_wins_and_ties_keep_the_default() -> None:
 
 def test_a_wrong_candidate_cannot_win() -> None:
     options = matmul_options()
-    tools = by_cost(prefer=options[3], wrong=options[3])
-    plan = choose([plan_of(ZOO["matmul"])], AVX512, Config(), tools=tools)
+    measure = by_cost(prefer=options[3], wrong=options[3])
+    plan = choose([plan_of(ZOO["matmul"])], AVX512, Config(), measure=measure)
     off = choose([plan_of(ZOO["matmul"])], AVX512, Config(search="off"))
     assert plan.kernels[0].schedule == off.kernels[0].schedule
 
@@ -93,13 +92,13 @@ def test_if_all_are_wrong_the_plain_loops_win() -> None:
         wrong = trial.check and trial.kernel.schedule != Schedule()
         return Outcome(10.0, "differs" if wrong else "")
 
-    plan = choose([plan_of(ZOO["matmul"])], AVX512, Config(), tools=Tools(measure))
+    plan = choose([plan_of(ZOO["matmul"])], AVX512, Config(), measure=measure)
     assert plan.kernels[0].schedule == Schedule()
 
 
 def test_a_broken_worker_leaves_the_model_in_charge() -> None:
-    tools = Tools(lambda trial: Outcome(math.inf, "crashed"))
-    plan = choose([plan_of(ZOO["matmul"])], AVX512, Config(), tools=tools)
+    plan = choose([plan_of(ZOO["matmul"])], AVX512, Config(),
+                  measure=lambda trial: Outcome(math.inf, "crashed"))  # fmt: skip
     off = choose([plan_of(ZOO["matmul"])], AVX512, Config(search="off"))
     assert plan.kernels[0].schedule == off.kernels[0].schedule
 
@@ -110,14 +109,14 @@ def test_a_plan_that_was_not_measured_cannot_win() -> None:
         return Outcome(1e6)
 
     slow, fast = plan_of(ZOO["matmul"]), plan_of(ZOO["softmax"])
-    plan = choose([slow, fast], AVX512, Config(search="0.2"), tools=Tools(measure))
+    plan = choose([slow, fast], AVX512, Config(search="0.2"), measure=measure)
     assert len(plan.buffers) == len(slow.buffers)
 
 
 def test_equal_kernels_are_measured_once() -> None:
     log: list[Trial] = []
     plan = plan_of(ZOO["matmul"], ZOO["matmul"], ZOO["elementwise"])
-    found = choose([plan], AVX512, Config(), tools=by_cost(log=log))
+    found = choose([plan], AVX512, Config(), measure=by_cost(log=log))
     assert found.kernels[0].schedule == found.kernels[1].schedule
     kernels = {id(t.kernel.axes) for t in log}
     assert len({t.kernel.stores for t in log}) == 2 and kernels
@@ -126,13 +125,13 @@ def test_equal_kernels_are_measured_once() -> None:
 def test_winners_come_back_from_the_cache(tmp_path: Path) -> None:
     options = matmul_options()
     source, cache = plan_of(ZOO["matmul"]), Cache(tmp_path)
-    first = choose([source], AVX512, Config(), tools=by_cost(prefer=options[2]), cache=cache)
+    first = choose([source], AVX512, Config(), measure=by_cost(prefer=options[2]), cache=cache)
     log: list[Trial] = []
-    again = choose([source], AVX512, Config(), tools=by_cost(log=log), cache=Cache(tmp_path))
+    again = choose([source], AVX512, Config(), measure=by_cost(log=log), cache=Cache(tmp_path))
     assert not log and again == first
     for path in tmp_path.glob("winner/*/*"):
         path.write_bytes(b"garbage")
-    choose([source], AVX512, Config(), tools=by_cost(log=log), cache=Cache(tmp_path))
+    choose([source], AVX512, Config(), measure=by_cost(log=log), cache=Cache(tmp_path))
     assert log
 
 
@@ -140,7 +139,7 @@ def test_an_interrupt_keeps_the_best_so_far() -> None:
     def measure(trial: Trial) -> Outcome:
         raise KeyboardInterrupt
 
-    plan = choose([plan_of(ZOO["matmul"])], AVX512, Config(), tools=Tools(measure))
+    plan = choose([plan_of(ZOO["matmul"])], AVX512, Config(), measure=measure)
     off = choose([plan_of(ZOO["matmul"])], AVX512, Config(search="off"))
     assert plan.kernels[0].schedule == off.kernels[0].schedule
 
@@ -154,7 +153,7 @@ def test_the_budget_is_kept_and_progress_told() -> None:
 
     cases = [ZOO[n] for n in ("matmul", "linear", "gate", "conv 3x3")]
     start = time.monotonic()
-    choose([plan_of(*cases)], AVX512, Config(search="0.5"), tools=Tools(measure),
+    choose([plan_of(*cases)], AVX512, Config(search="0.5"), measure=measure,
            progress=lambda text, part: said.append((text, part)))  # fmt: skip
     assert time.monotonic() - start < 2.5
     assert said and all(0 <= part <= 1.1 for _, part in said) and "kernel 1/" in said[0][0]
@@ -165,7 +164,7 @@ def test_the_faster_plan_wins() -> None:
         return Outcome(900.0 if len(trial.kernel.axes) == 2 and len(trial.buffers) == 4 else 20.0)
 
     slow, fast = plan_of(ZOO["matmul"]), plan_of(ZOO["softmax"])
-    assert len(choose([slow, fast], AVX512, Config(), tools=Tools(measure)).buffers) == 2
+    assert len(choose([slow, fast], AVX512, Config(), measure=measure).buffers) == 2
 
 
 def test_a_race_gives_up_the_slow_and_repeats_the_close() -> None:

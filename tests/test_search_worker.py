@@ -39,8 +39,8 @@ def test_it_survives_crash_hang_and_exception() -> None:
         with pytest.raises(WorkerFailed, match="in time"):
             worker.call(("hang", 0), timeout_s=0.5)
         assert time.monotonic() - start < 10
-        assert worker.call(("add", 5))[0] == 6
-        assert worker.restarts == 2
+        six, third = worker.call(("add", 5))
+        assert six == 6 and third not in (first, second)
 
 
 def test_large_requests_pass() -> None:
@@ -51,7 +51,8 @@ def test_large_requests_pass() -> None:
 def test_closing_ends_the_child() -> None:
     worker = Worker("builtins:len")
     worker.call(b"")
-    process = worker._process
+    assert worker._child is not None
+    process = worker._child[0]
     worker.close()
-    assert process is not None and process.poll() is not None
+    assert process.poll() is not None
     worker.close()

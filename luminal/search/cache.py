@@ -1,4 +1,4 @@
-"""The cache on disk: winners of the search, and machine code.
+"""The cache on disk: winners of the search, programs, and machine code.
 
 In: keys made by `digest`, bytes. Out: the same bytes, or None. Writes are atomic, so processes may
 share a directory; damaged entries are removed and ignored; the oldest go when it grows too large.
@@ -8,29 +8,17 @@ from __future__ import annotations
 
 import hashlib
 import os
+import pickle
 import tempfile
-from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Cache", "CacheInfo", "digest"]
+__all__ = ["Cache", "digest"]
 
 MAGIC = b"LUM1"
 LIMIT_BYTES = 1 << 30
 KEPT_SHARE = 0.8
 CHECK_EVERY = 64
-
-
-@dataclass(frozen=True, slots=True)
-class CacheInfo:
-    """Where the cache is, how many entries it has, and their size; `hits` of this process."""
-
-    directory: str
-    entries: int
-    size_bytes: int
-    hits: int
-    misses: int
 
 
 def digest(*parts: object) -> str:
@@ -46,96 +34,78 @@ def digest(*parts: object) -> str:
     return h.hexdigest()[:40]
 
 
+def _sealed(data: bytes) -> bytes:
+    return MAGIC + hashlib.sha256(data).digest() + data
+
+
 class Cache:
     """Entries by kind ('winner', 'object', ...) and key. Without a directory it stores nothing."""
 
     def __init__(self, directory: Path | None, limit_bytes: int = LIMIT_BYTES) -> None:
         self.directory, self.limit_bytes = directory, limit_bytes
-        self.hits = self.misses = 0
         self._writes = 0
-
-    def _path(self, kind: str, key: str) -> Path:
-        assert self.directory is not None
-        return self.directory / kind / key[:2] / key[2:]
 
     def get(self, kind: str, key: str) -> bytes | None:
         """The bytes stored under a key; None if there are none, or they are damaged."""
-        found = self._read(kind, key)
-        if found is None:
-            self.misses += 1
-        else:
-            self.hits += 1
-        return found
-
-    def _read(self, kind: str, key: str) -> bytes | None:
         if self.directory is None:
             return None
-        path = self._path(kind, key)
-        try:
-            raw = path.read_bytes()
-        except OSError:
-            return None
-        body = raw[len(MAGIC) + 32 :]
-        head = MAGIC + hashlib.sha256(body).digest()
-        if raw[: len(head)] != head:
-            with suppress(OSError):
-                path.unlink()
-            return None
+        path = self.directory / kind / key[:2] / key[2:]
         with suppress(OSError):
-            os.utime(path)
-        return body
+            raw = path.read_bytes()
+            data = raw[len(_sealed(b"")) :]
+            if raw == _sealed(data):
+                with suppress(OSError):
+                    os.utime(path)
+                return data
+            path.unlink()
+        return None
 
     def put(self, kind: str, key: str, data: bytes) -> None:
         """Store bytes under a key; a directory that cannot be written is no error."""
         if self.directory is None:
             return
-        path = self._path(kind, key)
-        name = ""
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
-            with os.fdopen(handle, "wb") as file:
-                file.write(MAGIC + hashlib.sha256(data).digest() + data)
-            os.replace(name, path)
-        except OSError:
-            if name:
-                with suppress(OSError):
-                    os.unlink(name)
-            return
-        self._writes += 1
-        if self._writes % CHECK_EVERY == 1:
-            self._shrink()
+        folder = self.directory / kind / key[:2]
+        with suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=folder, prefix=".new-", delete=False) as file:
+                file.write(_sealed(data))
+            os.replace(file.name, folder / key[2:])
+            self._writes += 1
+            if self._writes % CHECK_EVERY == 1:
+                self._shrink()
 
-    def _files(self) -> Iterator[tuple[Path, os.stat_result]]:
-        if self.directory is None or not self.directory.is_dir():
-            return
-        for path in sorted(self.directory.glob("*/??/*")):
+    def load(self, kind: str, key: str) -> object | None:
+        """The object stored under a key; None as well for one of another version of Python."""
+        with suppress(Exception):
+            return pickle.loads(self.get(kind, key) or b"")
+        return None
+
+    def save(self, kind: str, key: str, value: object) -> None:
+        """Store an object under a key."""
+        if self.directory is not None:
+            self.put(kind, key, pickle.dumps(value))
+
+    def entries(self) -> list[tuple[float, int, Path]]:
+        """(time of last use, bytes, file) of every entry, the oldest first."""
+        found = []
+        for path in self.directory.glob("*/??/*") if self.directory else ():
             with suppress(OSError):
-                yield path, path.stat()
+                found.append((path.stat().st_mtime, path.stat().st_size, path))
+        return sorted(found)
 
     def _shrink(self) -> None:
         """Remove the entries not used for longest until the size is well below the limit."""
-        files = list(self._files())
-        total = sum(s.st_size for _, s in files)
-        if total <= self.limit_bytes:
-            return
-        for path, stat in sorted(files, key=lambda f: (f[1].st_mtime, str(f[0]))):
-            if total <= self.limit_bytes * KEPT_SHARE:
+        total = sum(size for _, size, _ in self.entries())
+        if total > self.limit_bytes:
+            self.clear(total - int(self.limit_bytes * KEPT_SHARE))
+
+    def clear(self, least_bytes: float = float("inf")) -> int:
+        """Remove the oldest entries, `least_bytes` or all of them; how many went."""
+        count = 0
+        for _, size, path in self.entries():
+            if least_bytes <= 0:
                 break
             with suppress(OSError):
                 path.unlink()
-                total -= stat.st_size
-
-    def info(self) -> CacheInfo:
-        """What the cache holds."""
-        sizes = [s.st_size for _, s in self._files()]
-        return CacheInfo(str(self.directory or ""), len(sizes), sum(sizes), self.hits, self.misses)
-
-    def clear(self) -> int:
-        """Remove every entry; their number."""
-        count = 0
-        for path, _ in list(self._files()):
-            with suppress(OSError):
-                path.unlink()
-                count += 1
+                count, least_bytes = count + 1, least_bytes - size
         return count

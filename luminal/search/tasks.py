@@ -7,7 +7,7 @@ winner back into the plan. Layouts of constants and temporaries are settled here
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from luminal.ir.canonical import Canonical, canonical, rename_schedule
 from luminal.ir.expr import Div, Expr, Mod, Var, to_expr
@@ -16,10 +16,13 @@ from luminal.ir.plan import Buffer, Kernel, Plan, Schedule
 from luminal.ir.target import Target
 from luminal.ir.term import Data
 from luminal.search.facts import Facts
-from luminal.search.model import kernel_us
 from luminal.search.schedule import Candidate, candidates, default
 
 __all__ = ["Scheduled", "Task", "prepare"]
+
+EFFICIENCY = 0.7
+SLOW = {"exp2": 8, "log2": 10, "sin": 14, "recip": 3, "sqrt": 4, "mod": 6}
+FREE = ("load", "const", "index", "cond")
 
 
 @dataclass(slots=True, eq=False)
@@ -50,12 +53,21 @@ class Task:
 
 @dataclass(slots=True)
 class Scheduled:
-    """A plan with settled layouts, and the task of each of its kernels."""
+    """A plan with settled layouts, its kernels in canonical form, and the task of each."""
 
     plan: Plan
-    tasks: list[Task]
     forms: list[Canonical]
-    calls: list[Task] = field(default_factory=list)
+    calls: list[Task]
+
+    @property
+    def tasks(self) -> list[Task]:
+        """The distinct tasks, in order of first use."""
+        return list(dict.fromkeys(self.calls))
+
+    @property
+    def total_us(self) -> float:
+        """Time of the whole plan by its tasks."""
+        return sum(t.time_us for t in self.calls)
 
     def finish(self) -> Plan:
         """The plan with every kernel scheduled by its task's winner."""
@@ -64,62 +76,75 @@ class Scheduled:
             axes = {new: old for old, new in form.axes}
             buffers = {f"b{n}": name for n, name in enumerate(form.buffers)}
             kernels.append(replace(kernel, schedule=rename_schedule(task.winner, axes, buffers)))
-        return replace(
-            self.plan, kernels=tuple(kernels), costs_us=tuple(t.time_us for t in self.calls)
-        )
-
-    @property
-    def total_us(self) -> float:
-        """Time of the whole plan by its tasks."""
-        return sum(t.time_us for t in self.calls)
+        costs_us = tuple(t.time_us for t in self.calls)
+        return replace(self.plan, kernels=tuple(kernels), costs_us=costs_us)
 
 
 def prepare(
     plan: Plan, target: Target, hints: Mapping[str, int], known: dict[object, Task]
 ) -> Scheduled:
     """Settle layouts and find the distinct kernels; `known` carries tasks from plan to plan."""
-    forms = [canonical(k) for k in plan.kernels]
-    layouts = _settle(plan, forms, target, hints)
-    buffers = tuple(replace(b, layout=layouts.get(b.name, b.layout)) for b in plan.buffers)
-    plan = replace(plan, buffers=buffers)
-    by_name = {b.name: b for b in buffers}
-    found = Scheduled(plan, [], forms)
-    for kernel, form in zip(plan.kernels, forms, strict=True):
-        own = canonical_buffers(kernel, form, by_name)
-        sizes = tuple((f"d{n}", hints[d]) for n, d in enumerate(form.dims) if d in hints)
+    found = Scheduled(plan, [canonical(k) for k in plan.kernels], [])
+    layouts = _settle(plan, found.forms, target, hints)
+    buffers = {b.name: replace(b, layout=layouts.get(b.name, b.layout)) for b in plan.buffers}
+    found.plan = replace(plan, buffers=tuple(buffers.values()))
+    for kernel, form in zip(plan.kernels, found.forms, strict=True):
+        own, sizes = _canonical_context(kernel, form, buffers, hints)
         key = (form.kernel, own, sizes)
         if key not in known:
-            known[key] = _task(form.kernel, own, sizes, target)
-        task = known[key]
-        if task not in found.tasks:
-            task.uses = 0
-            found.tasks.append(task)
-        task.uses += 1
-        found.calls.append(task)
+            named = {b.name: b for b in own}
+            winner = default(form.kernel, named, target, dict(sizes)).schedule
+            guess_us = _guess_us(Facts(form.kernel, named, target, dict(sizes)))
+            known[key] = Task(form.kernel, own, sizes, winner, guess_us)
+        found.calls.append(known[key])
+    for task in found.tasks:
+        task.uses = found.calls.count(task)
     return found
 
 
-def _task(
-    kernel: Kernel, own: tuple[Buffer, ...], sizes: tuple[tuple[str, int], ...], target: Target
-) -> Task:
-    by_name = {b.name: b for b in own}
-    best = default(kernel, by_name, target, dict(sizes))
-    guess = kernel_us(Facts(kernel, by_name, target, dict(sizes)))
-    return Task(kernel, own, sizes, best.schedule, guess)
-
-
-def canonical_buffers(
-    kernel: Kernel, form: Canonical, buffers: Mapping[str, Buffer]
-) -> tuple[Buffer, ...]:
-    """The buffers of a canonical kernel under their new names, without contents."""
+def _canonical_context(
+    kernel: Kernel, form: Canonical, buffers: Mapping[str, Buffer], hints: Mapping[str, int]
+) -> tuple[tuple[Buffer, ...], tuple[tuple[str, int], ...]]:
+    """The buffers of a canonical kernel under their new names, without contents, and its hints."""
     env = {old: to_expr(Var(f"d{n}", old.lo, old.hi)) for n, old in enumerate(kernel.dims())}
-    found: list[Buffer] = []
-    for n, name in enumerate(form.buffers):
-        b = buffers[name]
-        shape = tuple(e.substitute(env) for e in b.shape)
-        alias = "alias" if b.alias else ""
-        found.append(replace(b, name=f"b{n}", shape=shape, data=None, alias=alias))
-    return tuple(found)
+    own = [
+        replace(
+            buffers[name], name=f"b{n}", data=None, alias="alias" if buffers[name].alias else "",
+            shape=tuple(e.substitute(env) for e in buffers[name].shape),
+        )
+        for n, name in enumerate(form.buffers)
+    ]  # fmt: skip
+    return tuple(own), tuple((f"d{n}", hints[d]) for n, d in enumerate(form.dims) if d in hints)
+
+
+def _guess_us(facts: Facts) -> float:
+    """Roofline time of a kernel on all cores: launch + max(arithmetic, memory)."""
+    target, kernel = facts.target, facts.kernel
+
+    def points(axes: set[Var] | frozenset[Var]) -> float:
+        count = 1.0
+        for a in axes:
+            count *= facts.extent(a)
+        return count
+
+    flops = sum(
+        points(t.free.union(t.axes)) * SLOW.get(t.op, 1)
+        for t in kernel.subterms() if t.op not in FREE
+    )  # fmt: skip
+    traffic = 0.0
+    for access in (
+        *facts.loads(*(s.value for s in kernel.stores)),
+        *map(facts.store, kernel.stores),
+    ):
+        buffer = facts.buffers[access.buffer]
+        size = 1.0
+        for e in buffer.shape:
+            size *= facts.number(e) or 1
+        axes = {v for e in access.index for v in e.variables()}.difference(kernel.dims())
+        traffic += min(size, points(axes)) * buffer.dtype.bits / 8
+    arithmetic = flops / (target.gflops * 1e3 * target.cores * EFFICIENCY)
+    memory = traffic / (target.bandwidth_gbs * 1e3 * max(1.0, target.cores / 2))
+    return target.launch_us + max(arithmetic, memory)
 
 
 def _settle(
@@ -128,56 +153,42 @@ def _settle(
     """The layout of every buffer whose layout is free: a temporary as its producer wishes, in
     the order of the plan; then a constant as its costliest reader wishes."""
     free = _free_buffers(plan)
-    constant = {b.name for b in plan.buffers if b.kind == "constant"}
+    constant = {b.name for b in plan.buffers if b.kind == "constant"} & free
+    buffers = {b.name: b for b in plan.buffers}
     layouts: dict[str, Layout] = {}
     memo: dict[object, dict[str, Layout]] = {}
     order = range(len(plan.kernels))
-    costs = plan.costs_us or (0.0,) * len(plan.kernels)
-    by_cost = sorted(order, key=lambda n: (-costs[n], n))
-    for position, wanted in [
-        *((n, free.intersection(plan.kernels[n].writes()) - constant) for n in order),
-        *((n, free & constant) for n in by_cost),
-    ]:
+    by_cost = sorted(order, key=lambda n: -plan.costs_us[n]) if plan.costs_us else order
+    written = [free.intersection(k.writes()) - constant for k in plan.kernels]
+    for position, wanted in [*zip(order, written), *((n, constant) for n in by_cost)]:
         kernel, form = plan.kernels[position], forms[position]
-        if any(name in wanted and name not in layouts for name in form.buffers):
-            still = {n for n in form.buffers if n in free & constant | wanted and n not in layouts}
-            wishes = _wishes(plan, kernel, form, layouts, still, target, hints, memo)
-            layouts.update({n: x for n, x in wishes.items() if n in wanted})
+        wanted = wanted.intersection(form.buffers) - layouts.keys()
+        if not wanted:
+            continue
+        still = (wanted | constant).intersection(form.buffers) - layouts.keys()
+        names = frozenset(f"b{n}" for n, b in enumerate(form.buffers) if b in still)
+        own, sizes = _canonical_context(kernel, form, buffers, hints)
+        key = (form.kernel, own, names, sizes)
+        if key not in memo:  # the layouts that the default schedule asks for
+            named = {b.name: b for b in own}
+            memo[key] = default(form.kernel, named, target, dict(sizes), names).layouts
+        for n, name in enumerate(form.buffers):
+            if name in wanted and f"b{n}" in memo[key]:
+                layouts[name] = memo[key][f"b{n}"]
+                buffers[name] = replace(buffers[name], layout=layouts[name])
     return layouts
-
-
-def _wishes(
-    plan: Plan, kernel: Kernel, form: Canonical, layouts: Mapping[str, Layout], free: set[str],
-    target: Target, hints: Mapping[str, int], memo: dict[object, dict[str, Layout]],
-) -> dict[str, Layout]:  # fmt: skip
-    """The layouts that the default schedule of a kernel asks for, by buffer."""
-    now = {n: plan.buffer(n) for n in form.buffers}
-    now = {n: replace(b, layout=layouts.get(n, b.layout)) for n, b in now.items()}
-    own = canonical_buffers(kernel, form, now)
-    sizes = {f"d{n}": hints[d] for n, d in enumerate(form.dims) if d in hints}
-    names = frozenset(f"b{n}" for n, b in enumerate(form.buffers) if b in free)
-    key = (form.kernel, own, names, tuple(sizes.items()))
-    if key not in memo:
-        memo[key] = default(form.kernel, {b.name: b for b in own}, target, sizes, names).layouts
-    return {form.buffers[int(n[1:])]: x for n, x in memo[key].items()}
 
 
 def _free_buffers(plan: Plan) -> set[str]:
     """Constants, and temporaries that no caller sees, alias or indexes by division."""
-    shown = {*plan.inputs, *plan.outputs}
-    aliased = {b.alias for b in plan.buffers} | {b.name for b in plan.buffers if b.alias}
-    free = {b.name for b in plan.buffers if b.kind in ("constant", "temp")} - shown - aliased
     temporary = {b.name for b in plan.buffers if b.kind == "temp"}
+    fixed = {*plan.inputs, *plan.outputs}
+    fixed |= {name for b in plan.buffers if b.alias for name in (b.alias, b.name)}
     for kernel in plan.kernels:
-        for t in kernel.subterms():
-            if t.op == "load" and t.buffer in temporary and any(map(_divides, t.indices)):
-                free.discard(t.buffer)
-        if kernel.ordered:
-            free -= set(kernel.writes())
-        for store in kernel.stores:
-            if any(_divides(e) for e in store.index):
-                free.discard(store.buffer)
-    return free
+        loads = [t for t in kernel.subterms() if t.op == "load" and t.buffer in temporary]
+        fixed |= {t.buffer for t in loads if any(map(_divides, t.indices))}
+        fixed |= {s.buffer for s in kernel.stores if kernel.ordered or any(map(_divides, s.index))}
+    return {b.name for b in plan.buffers if b.kind in ("constant", "temp")} - fixed
 
 
 def _divides(e: Expr) -> bool:

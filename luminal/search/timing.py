@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from luminal.ir.plan import Buffer, Kernel
 
@@ -25,8 +25,8 @@ ROUNDS = 3
 class Trial:
     """One run to make: a scheduled kernel, its buffers with layouts, sizes of its dims.
 
-    After one warm-up the best of `repeats` counts; past `give_up_us` one run is enough. With
-    `check` the results are compared with the oracle.
+    After one warm-up the best of `repeats` counts (0: none is made); past `give_up_us` one run is
+    enough. With `check` sampled results are compared with the oracle.
     """
 
     kernel: Kernel
@@ -57,26 +57,21 @@ def race(
     not clearly slower run again, all in turn, so that a busy moment does not decide.
     """
     times: dict[int, float] = {}
-    for position, trial in enumerate(trials):
-        if position and time.monotonic() > deadline:
-            break
-        outcome = measure(_within(trial, min(times.values(), default=math.inf) * GIVE_UP))
+
+    def run(position: int, give_up_us: float) -> None:
+        outcome = measure(replace(trials[position], give_up_us=give_up_us))
         tick()
         if not outcome.error and outcome.time_us < math.inf:
-            times[position] = outcome.time_us
+            times[position] = min(outcome.time_us, times.get(position, math.inf))
+
+    for position in range(len(trials)):
+        if not position or time.monotonic() <= deadline:
+            run(position, min(times.values(), default=math.inf) * GIVE_UP)
     best = min(times.values(), default=math.inf)
-    close = sorted((p for p, t in times.items() if t <= best * CLOSE), key=lambda p: times[p])
+    close = [p for p in sorted(times, key=lambda p: (times[p], p)) if times[p] <= best * CLOSE]
     close = sorted({*close[:FINALISTS], *(p for p in times if p == 0)})
     for turn in range(ROUNDS if len(close) > 1 else 0):
         for position in close if turn % 2 else reversed(close):
-            if time.monotonic() > deadline:
-                break
-            outcome = measure(_within(trials[position], math.inf))
-            tick()
-            if not outcome.error:
-                times[position] = min(times[position], outcome.time_us)
+            if time.monotonic() <= deadline:
+                run(position, math.inf)
     return sorted((t, p) for p, t in times.items())
-
-
-def _within(trial: Trial, give_up_us: float) -> Trial:
-    return Trial(trial.kernel, trial.buffers, trial.dims, trial.repeats, give_up_us, trial.check)
