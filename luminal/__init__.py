@@ -15,6 +15,7 @@ from luminal.errors import LuminalError
 __version__ = "0.1.0"
 _PLACES = {
     "compile": ("luminal.function", "compile_function"),
+    "explain": ("luminal.explanation", "explain"),
     "Dim": ("luminal.function", "Dim"),
     "Function": ("luminal.function", "Function"),
     "InputSpec": ("luminal.function", "InputSpec"),

@@ -1,4 +1,4 @@
-"""The command `luminal`: run, chat, bench, devices, cache.
+"""The command `luminal`: run, chat, bench, explain, devices, cache.
 
 In: command-line arguments. Out: text or one JSON object on standard output, progress and problems
 on standard error. A problem of the user's is one line and exit code 2, never a traceback; an
@@ -76,7 +76,12 @@ def _parser() -> _Parser:
     bench.add_argument("--tg", type=_count, default=64, help="tokens to generate (64)")
     bench.add_argument("--repeat", type=_count, default=3, help="runs; the median counts (3)")
     bench.add_argument("--json", action="store_true", help="print one JSON object")
-    for command in (run, chat, bench):
+    explain = _add(choices, "explain", "show what was found for a model, and why", _explain)
+    explain.add_argument("--html", help="also write a page for a browser to this file")
+    explain.add_argument(
+        "--prompt", action="store_true", help="the prompt step (that of one token)"
+    )
+    for command in (run, chat, bench, explain):
         _add_model_options(command)
     for command in (run, chat):
         _add_sampling_options(command)
@@ -169,6 +174,14 @@ def _chat(options: argparse.Namespace) -> None:
 
 def _bench(options: argparse.Namespace) -> None:
     _show(_commands().bench(_model(options), options.pp, options.tg, options.repeat), options.json)
+
+
+def _explain(options: argparse.Namespace) -> None:
+    program = _model(options).program(options.prompt)
+    step = "prompt" if options.prompt else "decode"
+    title = f"{os.path.basename(options.model)}, {step} step"
+    explain = import_module("luminal.explanation").explain
+    print(explain(program, options.html, title=title))
 
 
 def _devices(options: argparse.Namespace) -> None:

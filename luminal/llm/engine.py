@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from luminal.compiler import Compiled
 from luminal.errors import ArgumentError, OutOfRangeError
 from luminal.frontend.weights import GGUFFile, open_gguf
 from luminal.llm.runner import Runner
@@ -57,6 +58,10 @@ class LLM:
     def compile(self) -> None:
         """Compiles now what the first call would compile: the prompt and the decode program."""
         self._runner.compile()
+
+    def program(self, prompt: bool = False) -> Compiled:
+        """The compiled step of one token, or of many (`prompt`): for `luminal.explain`."""
+        return self._runner.program(single=not prompt)
 
     def logits(self, ids: Sequence[int]) -> np.ndarray:
         """f32 [len(ids), vocab]: what follows each prefix of `ids`."""

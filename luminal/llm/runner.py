@@ -73,8 +73,8 @@ class Runner:
 
     def compile(self) -> None:
         """Makes both programs now."""
-        self._program(single=False)
-        self._program(single=True)
+        self.program(single=False)
+        self.program(single=True)
 
     def forward(self, ids: Sequence[int], start: int, all_rows: bool) -> np.ndarray:
         """Logits f32 [len(ids), vocab] (or [1, vocab], of the last) of tokens at `start` on.
@@ -86,7 +86,7 @@ class Runner:
         tokens = np.asarray(ids, np.int64)
         rows = np.arange(0 if all_rows else count - 1, count, dtype=np.int64)
         logits = np.empty((len(rows), self.config.vocab), np.float32)
-        program = self._program(single=count == 1)
+        program = self.program(single=count == 1)
         sizes = {"n_past": start, "n_q": count, "n_rows": len(rows)}
         inputs = [tokens.ctypes.data, rows.ctypes.data, tokens.ctypes.data]
         inputs += [table + start * self._table_row_bytes for table in self._table_pointers]
@@ -120,7 +120,8 @@ class Runner:
         self._table_pointers = [table.ctypes.data for table in self._rotations]
         self._table_row_bytes = tables[0][0].nbytes
 
-    def _program(self, single: bool) -> Compiled:
+    def program(self, single: bool) -> Compiled:
+        """The compiled step of one token, or of many."""
         if single not in self._programs:
             start = time.perf_counter()
             self._programs[single] = self._compiled(single)
