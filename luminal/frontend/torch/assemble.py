@@ -174,8 +174,13 @@ def _entry(writer: _Writer) -> None:
 def _call_part(writer: _Writer, part: Part, position: int) -> None:
     inputs = [writer.use(n) for n in part.inputs]
     outputs: list[str] = []
-    copies = []
+    copies, errors = [], []
     for spec in part.outputs:
+        if spec.node is None:
+            outputs.append(f"e{position}_{len(errors)}")
+            errors.append((outputs[-1], spec.error))
+            writer.emit(f"{outputs[-1]} = empty((), (), torch.bool)", outputs[-1])
+            continue
         if spec.updates is not None:
             outputs.append(writer.use(spec.updates))
             continue
@@ -198,6 +203,8 @@ def _call_part(writer: _Writer, part: Part, position: int) -> None:
     for line in _run_lines(writer, part, inputs, outputs, dims):
         writer._used |= names
         writer.emit(line)
+    for name, text in errors:
+        writer.emit(f"if {name}: raise RuntimeError({text!r})")
     for name, staged, fresh in copies:
         writer._used.add(staged)
         writer.emit(f"{name} = {fresh}.copy_({staged})", name)

@@ -61,8 +61,9 @@ def is_scalar_math(node: Node) -> bool:
 
 
 def view_base(node: Node, refused: Set[Node] = frozenset()) -> Node | None:
-    """The node that this one is a plain strided view of, or None. Refused nodes are no views."""
-    if node.op != "call_function" or node in refused:
+    """The node that this one is a plain strided view of, or None. Refused nodes are no views, nor
+    are those whose size or place depends on data."""
+    if node.op != "call_function" or node in refused or "unbacked_bindings" in node.meta:
         return None
     if not node.args or not isinstance(node.args[0], Node):
         return None

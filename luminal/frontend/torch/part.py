@@ -27,11 +27,13 @@ a function that names a constant; faster than calling `run`."""
 class OutputSpec:
     """One result of a part: its node; `dense` if the part can write the strides that PyTorch
     expects (otherwise it writes a contiguous tensor, which is copied); `updates` is the input
-    that it overwrites, if any."""
+    that it overwrites, if any. A spec with `error` has no node: the result is a truth value, and
+    RuntimeError with that text is raised if it is true."""
 
-    node: Node
+    node: Node | None
     dense: bool = True
     updates: Node | None = None
+    error: str = ""
 
 
 @dataclass(slots=True)

@@ -44,7 +44,7 @@ def refusal(node: Node, symbols: Symbols) -> str | None:
     if lookup(node.target) is None:
         return "not in the table"
     values = [value_of(node), *(value_of(n) for n in node.all_input_nodes)]
-    if not all(symbols.known(v) for v in values):
+    if "unbacked_bindings" in node.meta or not all(symbols.known(v) for v in values):
         return "sizes that depend on data"
     for tensor in tensors_of(values):
         if tensor.device.type != "cpu":
@@ -68,6 +68,7 @@ class Translator:
     _inside: set[Node] = field(default_factory=set)
     _values: dict[Node, object] = field(default_factory=dict)
     _memory: dict[Node, Tensor] = field(default_factory=dict)
+    _errors: dict[str, Tensor] = field(default_factory=dict)
 
     def part(self, needed: Sequence[Node], updates: Mapping[Node, Node]) -> Part | None:
         """The part whose results are `needed`; `updates` gives the inputs that nodes overwrite.
@@ -89,6 +90,9 @@ class Translator:
             stored = self.value(node).through(self._order(target))  # type: ignore[attr-defined]
             outputs.append(update(self._memory[target], stored))
             specs.append(OutputSpec(node, True, target))
+        for text, condition in self._errors.items():
+            outputs.append(condition)
+            specs.append(OutputSpec(None, error=text))
         if self.refused:
             return None
         inputs = list(self._memory)
@@ -165,7 +169,7 @@ class Translator:
             raise UnsupportedError("[torch] not in the table.")
         args = [self._argument(a) for a in node.args]
         kwargs = {k: self._argument(v) for k, v in node.kwargs.items()}
-        call = Call(node, value_of(node), self.symbols)
+        call = Call(node, value_of(node), self.symbols, self._errors)
         return _checked(function(call, *args, **kwargs), call)
 
     def _argument(self, value: object) -> object:

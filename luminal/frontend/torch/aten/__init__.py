@@ -1,6 +1,16 @@
 """The ATen table: one small function an operator, in luminal tensors. Importing it fills it."""
 
-from luminal.frontend.torch.aten import elementwise, index, linear, reduce, views
+from luminal.frontend.torch.aten import bits, elementwise, index, linear, reduce, views
 from luminal.frontend.torch.aten.table import Call, lookup, overloads
 
-__all__ = ["Call", "elementwise", "index", "linear", "lookup", "overloads", "reduce", "views"]
+__all__ = [
+    "Call",
+    "bits",
+    "elementwise",
+    "index",
+    "linear",
+    "lookup",
+    "overloads",
+    "reduce",
+    "views",
+]

@@ -107,10 +107,7 @@ def _div(call: Call, a: Operand, b: Operand) -> Tensor:
 def _div_mode(call: Call, a: Operand, b: Operand, rounding_mode: str | None = None) -> Tensor:
     if rounding_mode is None:
         return _div(call, a, b)
-    if call.dtype.is_int and isinstance(b, int) and not isinstance(b, bool) and b == 0:
-        raise UnsupportedError("[torch] integer division by zero raises in eager.")
-    if call.dtype.is_int and isinstance(b, Tensor):
-        raise UnsupportedError("[torch] integer division by a tensor raises on zero in eager.")
+    _refuse_zero(call, b)
     return F.div(as_dtype(a, call.dtype), as_dtype(b, call.dtype), rounding_mode=rounding_mode)
 
 
@@ -119,20 +116,25 @@ def _floor_divide(call: Call, a: Operand, b: Operand) -> Tensor:
     return _div_mode(call, a, b, "floor")
 
 
-def _no_zero_division(call: Call, b: Operand) -> None:
-    if call.dtype.is_int and (isinstance(b, Tensor) or b == 0):
-        raise UnsupportedError("[torch] an integer remainder raises on zero in eager.")
+def _refuse_zero(call: Call, b: Operand) -> None:
+    """What eager does about a divisor of 0 among integers."""
+    if not call.dtype.is_int:
+        return
+    if isinstance(b, Tensor):
+        call.refuse("ZeroDivisionError", F.eq(b, 0))
+    elif b == 0:
+        raise UnsupportedError("[torch] integer division by zero raises in eager.")
 
 
 @op("remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor")
 def _remainder(call: Call, a: Operand, b: Operand) -> Tensor:
-    _no_zero_division(call, b)
+    _refuse_zero(call, b)
     return F.remainder(as_dtype(a, call.dtype), as_dtype(b, call.dtype))
 
 
 @op("fmod.Tensor", "fmod.Scalar")
 def _fmod(call: Call, a: Operand, b: Operand) -> Tensor:
-    _no_zero_division(call, b)
+    _refuse_zero(call, b)
     return F.fmod(as_dtype(a, call.dtype), as_dtype(b, call.dtype))
 
 
@@ -171,43 +173,6 @@ def _register_compare() -> None:
 
 
 _register_compare()
-
-
-def _register_bitwise() -> None:
-    for name in ("bitwise_and", "bitwise_or", "bitwise_xor"):
-        function = getattr(F, name)
-
-        def bitwise(
-            call: Call, a: Operand, b: Operand, _f: Callable[..., Tensor] = function
-        ) -> Tensor:
-            masks = _f is F.bitwise_and and isinstance(b, int) and b >= 0 and (b + 1) & b == 0
-            if call.dtype.kind != "b" and not masks:
-                raise UnsupportedError("[torch] bits of integers.")
-            return _f(as_dtype(a, call.dtype), as_dtype(b, call.dtype))
-
-        op(f"{name}.Tensor", f"{name}.Scalar")(bitwise)
-
-
-_register_bitwise()
-
-
-@op("bitwise_not")
-def _bitwise_not(call: Call, x: Tensor) -> Tensor:
-    return F.bitwise_not(x)
-
-
-@op("bitwise_left_shift.Tensor_Scalar", "__lshift__.Scalar")
-def _lshift(call: Call, a: Tensor, b: int) -> Tensor:
-    if not call.dtype.is_int or not 0 <= b < call.dtype.bits - 1:
-        raise UnsupportedError("[torch] a shift outside the dtype.")
-    return F.bitwise_left_shift(cast(a, call.dtype), b)
-
-
-@op("bitwise_right_shift.Tensor_Scalar", "__rshift__.Scalar")
-def _rshift(call: Call, a: Tensor, b: int) -> Tensor:
-    if not call.dtype.is_int or not 0 <= b < call.dtype.bits - 1:
-        raise UnsupportedError("[torch] a shift outside the dtype.")
-    return F.bitwise_right_shift(cast(a, call.dtype), b)
 
 
 @op("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")

@@ -8,11 +8,12 @@ it returns a tensor or a sequence of them (None for results that nobody asked fo
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch.fx import Node
 
+from luminal.frontend import functional as F
 from luminal.frontend.tensor import Tensor, broadcast, cast, scalar
 from luminal.frontend.torch.layout import DTYPES
 from luminal.frontend.torch.symbols import Symbols
@@ -27,11 +28,15 @@ _TABLE: dict[object, Function] = {}
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call that is being translated: its node and what tracing found for its result."""
+    """One call that is being translated: its node and what tracing found for its result.
+
+    `errors` collects conditions under which eager raises, by the text that it raises.
+    """
 
     node: Node
     fake: object
     symbols: Symbols
+    errors: dict[str, Tensor] = field(default_factory=dict)
 
     @property
     def dtype(self) -> DType:
@@ -50,6 +55,12 @@ class Call:
     def wanted(self, position: int) -> bool:
         """True if somebody reads this one of several results."""
         return any(u.args[1] == position for u in self.node.users)
+
+    def refuse(self, text: str, condition: Tensor) -> None:
+        """RuntimeError with this text at run time if `condition` holds anywhere."""
+        bad = F.any(condition, list(range(condition.ndim))) if condition.ndim else condition
+        known = self.errors.get(text)
+        self.errors[text] = bad if known is None else F.logical_or(known, bad)
 
     def size(self, dim: Expr) -> int:
         """The size of a dimension, the traced one if it is symbolic."""
