@@ -6,7 +6,7 @@ Runs inside the search's worker process, where a crash costs one candidate.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -15,13 +15,12 @@ import numpy as np
 from luminal.codegen.generate import generate
 from luminal.errors import LuminalError
 from luminal.ir.dtype import DType, accumulator
-from luminal.ir.expr import Expr, Var
 from luminal.ir.graph import ConstantData
 from luminal.ir.interp import Points, sample_kernel
 from luminal.ir.numeric import decode, encode, value_dtype
 from luminal.ir.plan import Buffer, Kernel, Plan
 from luminal.ir.target import Target
-from luminal.ir.term import Data, postorder
+from luminal.ir.term import data_atoms, postorder
 from luminal.runtime.cpu import compile_object
 from luminal.runtime.executor import Executor
 from luminal.search.timing import Outcome, Trial
@@ -123,21 +122,11 @@ def _random_bits(
 
 def _index_limits(kernel: Kernel, sizes: Mapping[str, int]) -> dict[str, int]:
     """For buffers that are used as indices, the size that their values must stay below."""
-
-    def atoms(e: Expr) -> Iterator[Data]:
-        for atom in e.atoms():
-            if isinstance(atom, Data):
-                yield atom
-            elif not isinstance(atom, Var):
-                yield from (*atoms(atom.a), *atoms(atom.b))  # type: ignore[attr-defined]
-
     found: dict[str, int] = {}
-    for t in kernel.subterms():
-        for e in t.indices if t.op == "load" else (t.expr,) if t.op in ("index", "cond") else ():
-            for atom in atoms(e):
-                size = atom.hi + 1 if atom.extent is None else atom.extent.evaluate(sizes)
-                for name in {x.buffer for x in postorder(atom.term) if x.op == "load"}:
-                    found[name] = min(found.get(name, size), size)
+    for atom in data_atoms(*(e for t in kernel.subterms() for e in t.exprs)):
+        size = atom.extent.evaluate(sizes) if atom.extent is not None else atom.hi + 1
+        for name in {x.buffer for x in postorder(atom.term) if x.op == "load"}:
+            found[name] = min(found.get(name, size), size)
     return found
 
 

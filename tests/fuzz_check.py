@@ -21,10 +21,9 @@ from luminal.codegen.schedule_rules import IllegalSchedule
 from luminal.compiler import compile_graph
 from luminal.config import Config
 from luminal.errors import LuminalError, OutOfRangeError
-from luminal.ir import interp
 from luminal.ir.dtype import DType, bf16, f16, f32, f64
 from luminal.ir.graph import Graph
-from luminal.ir.interp import run_graph, run_plan
+from luminal.ir.interp import GraphRun, run_graph, run_plan
 from luminal.ir.numeric import decode, value_dtype
 from luminal.ir.plan import Plan
 from luminal.ir.text import plan_text
@@ -93,26 +92,26 @@ def _widened(graph: Graph) -> Graph:
 
 def _noisy(graph: Graph, wide: Graph, inputs: dict, dims: dict, rng: Any) -> list[np.ndarray]:
     """The wide graph, with the rounding error of `graph` added wherever `graph` rounds."""
-    narrow: list[np.ndarray] = []
-    noisy: list[np.ndarray] = []
-    clean: list[np.ndarray] = []
+    narrow, noisy, clean = (GraphRun(g, inputs, dims) for g in (graph, wide, wide))
     for n, w in zip(graph.nodes, wide.nodes, strict=True):
 
-        def node(of: Graph, item: Any, values: list[np.ndarray]) -> np.ndarray:
-            args = [interp._edge(values, e, of, dims) for e in item.inputs]
+        def node(run: GraphRun, item: Any) -> np.ndarray:
+            args = [run.edge(e) for e in item.inputs]
             if item.op == "Input":
                 held = decode(inputs[item.name], n.dtype)
                 return held.astype(value_dtype(item.dtype), copy=False)
             if item.op == "Constant" and hasattr(item.value, "array"):
                 return decode(item.value.array, n.dtype)
-            return interp._node(item, args, inputs, dims, of)
+            return run.node(item, args)
 
-        narrow.append(node(graph, n, narrow))
-        clean.append(node(wide, w, clean))
-        value = node(wide, w, noisy)
+        narrow.values.append(node(narrow, n))
+        clean.values.append(node(clean, w))
+        value = node(noisy, w)
         unit = UNIT.get(n.dtype)
         with np.errstate(all="ignore"):
-            rounds = n.dtype in WIDER and not np.array_equal(narrow[-1], clean[-1], equal_nan=True)
+            rounds = n.dtype in WIDER and not np.array_equal(
+                narrow.values[-1], clean.values[-1], equal_nan=True
+            )
             if n.dtype == f64:
                 rounds = not np.array_equal(value * 2**20, np.rint(value * 2**20))
             if unit and n.inputs and not rounds and n.dtype in (f16, bf16):
@@ -120,12 +119,12 @@ def _noisy(graph: Graph, wide: Graph, inputs: dict, dims: dict, rng: Any) -> lis
             if unit and (rounds or n.op in ("Log2", "Exp2", "Sin", "Sqrt", "Recip")):
                 size = np.abs(value)
                 if n.op == "SumReduce":
-                    size = np.abs(interp._edge(noisy, n.inputs[0], wide, dims)).sum(n.axis)
+                    size = np.abs(noisy.edge(n.inputs[0])).sum(n.axis)
                 sign = rng.choice([-1.0, 1.0], np.shape(value))
                 value = (value + sign * 2 * unit * np.where(np.isfinite(size), size, 0)).astype(
                     value.dtype)  # fmt: skip
-        noisy.append(value)
-    return [np.asarray(interp._edge(noisy, o.edge, wide, dims)) for o in graph.outputs]
+        noisy.values.append(value)
+    return [np.asarray(noisy.edge(o.edge)) for o in graph.outputs]
 
 
 def expect(graph: Graph, inputs: dict[str, np.ndarray], dims: dict[str, int]) -> Expected:

@@ -21,6 +21,7 @@ from luminal.ir.term import (
     constant,
     index,
     load,
+    make,
     reduction,
     select,
     unary,
@@ -29,7 +30,6 @@ from luminal.rewrite.egraph import EGraph
 from luminal.rewrite.rules.index import divisors, joined
 from luminal.rewrite.rules.reduce import RULES
 from luminal.rewrite.saturate import saturate
-from luminal.search.extract import make_term
 from luminal.search.naming import rename_apart
 
 SIZE = dim("n", 1, 64)
@@ -142,7 +142,7 @@ def _cheapest(values: tuple[Value, ...]) -> dict[int, Term]:
                 if all(a in best for a in choice.args):
                     size = 1 + sum(best[a][0] for a in choice.args)
                     if v not in best or size < best[v][0]:
-                        term = make_term(choice, tuple(best[a][1] for a in choice.args))
+                        term = remake(choice, tuple(best[a][1] for a in choice.args))
                         best[v], changed = (size, term), True
     return {v: t for v, (_, t) in best.items()}
 
@@ -156,7 +156,11 @@ def _values(term: Term) -> Iterator[tuple[Term, Term]]:
     best = _cheapest(values)
     for v, value in enumerate(values):
         for choice in value.choices:
-            yield best[v], make_term(choice, tuple(best[a] for a in choice.args))
+            yield best[v], remake(choice, tuple(best[a] for a in choice.args))
+
+
+def remake(choice, args):
+    return make(choice.op, args, choice.dtype, choice.payload)
 
 
 def _evaluate(term: Term) -> np.ndarray:
@@ -204,7 +208,7 @@ def test_no_maximum_of_a_finite_mask_overflows() -> None:
     values, number = graph.freeze([root])
     best = _cheapest(values)
     for choice in values[number[graph.find(root)]].choices:
-        found = make_term(choice, tuple(best[a] for a in choice.args))
+        found = remake(choice, tuple(best[a] for a in choice.args))
         with np.errstate(all="ignore"):
             np.testing.assert_allclose(_evaluate(found), BUFFERS["b"].mean(), rtol=1e-9)
 

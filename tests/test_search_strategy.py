@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from luminal.config import Config
-from luminal.ir.canonical import rename_buffers
 from luminal.ir.plan import Kernel, Loop, Plan, Schedule
+from luminal.ir.term import Renaming
 from luminal.search.cache import Cache
 from luminal.search.schedule import candidates
 from luminal.search.strategy import choose, mutate, shortlist
@@ -35,7 +35,7 @@ def plan_of(*cases: Case) -> Plan:
 
 
 def _rename(case: Case, names: dict[str, str]) -> Kernel:
-    stores = tuple(replace(s, buffer=names[s.buffer], value=rename_buffers(s.value, names))
+    stores = tuple(replace(s, buffer=names[s.buffer], value=Renaming({}, names).term(s.value))
                    for s in case.kernel.stores)  # fmt: skip
     return replace(case.kernel, stores=stores)
 
@@ -222,5 +222,5 @@ def test_producers_decide_the_layout_of_temporaries() -> None:
 
 
 def _rename_all(kernel: Kernel, names: dict[str, str]) -> Kernel:
-    stores = tuple(replace(s, value=rename_buffers(s.value, names)) for s in kernel.stores)
+    stores = tuple(replace(s, value=Renaming({}, names).term(s.value)) for s in kernel.stores)
     return replace(kernel, stores=stores)

@@ -13,13 +13,13 @@ from luminal.codegen.integers import Integers
 from luminal.codegen.loopir import Literal, Operand
 from luminal.codegen.memory import Address, Memory, Place, address_of
 from luminal.codegen.schedule_rules import IllegalSchedule
-from luminal.codegen.terms import data_atoms, in_range
+from luminal.codegen.terms import in_range
 from luminal.codegen.tile import Replica, Tile
 from luminal.codegen.transpose import dot_operand, row_register, transposed
 from luminal.errors import InternalError
 from luminal.ir.dtype import accumulator, boolean, i32, i64
 from luminal.ir.expr import Expr, Var, const, is_nonnegative
-from luminal.ir.term import REDUCTIONS, UNARY, Data, Term
+from luminal.ir.term import REDUCTIONS, UNARY, Data, Term, data_atoms
 
 __all__ = ["Evaluator"]
 

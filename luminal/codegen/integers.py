@@ -12,7 +12,7 @@ from luminal.codegen.arith import Arithmetic
 from luminal.codegen.loopir import Literal, Operand
 from luminal.errors import InternalError
 from luminal.ir.dtype import i64
-from luminal.ir.expr import Atom, Div, Expr, MaxOf, MinOf, Mod, Var, maximum
+from luminal.ir.expr import Atom, Binary, Expr, Var, maximum
 from luminal.ir.term import Data
 
 __all__ = ["Integers"]
@@ -79,14 +79,12 @@ class Integers:
                 if self.data_value is None:
                     raise InternalError("[codegen] index data where none is possible.")
                 return self.data_value(atom, mask)
-            case Div() | Mod():
+            case Binary(op="div" | "mod"):
                 divisor = atom.b if atom.b.lo >= 1 else maximum(atom.b, 1)
-                divide = isinstance(atom, Div)
-                exact = ("udiv" if divide else "urem") if atom.a.lo >= 0 else None
-                op = exact or ("floordiv" if divide else "floormod")
+                exact = {"div": "udiv", "mod": "urem"}[atom.op] if atom.a.lo >= 0 else None
                 args = (self.operand(atom.a, mask), self.operand(divisor, mask))
-                return self.arith.apply(op, *args)
-            case MinOf() | MaxOf():
-                op = "min" if isinstance(atom, MinOf) else "max"
-                return self.arith.apply(op, self.operand(atom.a, mask), self.operand(atom.b, mask))
+                return self.arith.apply(exact or f"floor{atom.op}", *args)
+            case Binary():
+                args = (self.operand(atom.a, mask), self.operand(atom.b, mask))
+                return self.arith.apply(atom.op, *args)
         raise InternalError(f"[codegen] unknown atom {atom!r}.")

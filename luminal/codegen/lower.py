@@ -45,7 +45,7 @@ class _Parts:
 def lower(kernel: Kernel, target: Target, buffers: Mapping[str, Buffer], name: str) -> Function:
     """The loop IR of a kernel; IllegalSchedule if its schedule breaks a rule."""
     schedule = kernel.schedule or Schedule()
-    axes = _all_axes(kernel)
+    axes = {a.name: a for a in kernel.all_axes()}
     places = {
         b: Place(b, buffers[b].dtype, buffers[b].shape, buffers[b].layout,
                  written=b in kernel.writes(), ahead_bytes=dict(schedule.prefetch).get(b, 0))
@@ -101,12 +101,6 @@ def _parts(kernel: Kernel, places: dict[str, Place]) -> _Parts:
         integers.variables[v] = value
     loops = LoopBuilder(emitter, integers)
     return _Parts(emitter, integers, loops, Evaluator(arith, integers, places))
-
-
-def _all_axes(kernel: Kernel) -> dict[str, Var]:
-    """Free axes in the kernel's order, then bound ones in the order of its subterms."""
-    bound = (a for t in kernel.subterms() for a in t.axes)
-    return {a.name: a for a in (*kernel.axes, *bound)}
 
 
 def _prepare(t: Term, buffers: Mapping[str, Buffer], keep: frozenset[Term]) -> Term:
@@ -173,7 +167,7 @@ def _cost(
     """The block that estimates the time on one thread in ns: operations and memory traffic."""
     parts = _parts(kernel, {})
     work, traffic = ZERO, ZERO
-    axes = set(_all_axes(kernel).values())
+    axes = set(kernel.all_axes())
     reads: dict[str, Expr] = {}
     for t in postorder(*(o.value for o in outs)):
         if t.op in ("const", "index", "cond"):

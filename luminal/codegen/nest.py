@@ -17,12 +17,12 @@ from luminal.codegen.memory import Place
 from luminal.codegen.reductions import Nest, Reductions, identity
 from luminal.codegen.schedule_rules import IllegalSchedule
 from luminal.codegen.segments import pieces, settled
-from luminal.codegen.terms import Facts, data_atoms, fold, outer_reductions
+from luminal.codegen.terms import Facts, fold, outer_reductions
 from luminal.codegen.tile import Extent, Replica, Tile, extend, inner_extent, steps
 from luminal.ir.dtype import boolean
 from luminal.ir.expr import ONE, ZERO, Expr, Var, const, floor_div, is_nonnegative, maximum
 from luminal.ir.plan import Item, Loop, Online, Reg, Schedule, Stage
-from luminal.ir.term import Term, index, postorder
+from luminal.ir.term import Term, data_atoms, index, postorder
 
 __all__ = ["Out", "OuterStep", "State", "Walker"]
 

@@ -13,13 +13,13 @@ from math import prod
 from luminal.codegen.memory import Place
 from luminal.codegen.nest import Out, State, Walker
 from luminal.codegen.schedule_rules import IllegalSchedule
-from luminal.codegen.terms import data_atoms, outer_reductions
+from luminal.codegen.terms import outer_reductions
 from luminal.codegen.terms import replace as replace_terms
 from luminal.ir.dtype import accumulator, boolean, f32, i8
 from luminal.ir.expr import Expr, Var, const, is_nonnegative, to_expr
 from luminal.ir.layout import Layout, size
 from luminal.ir.plan import Item, Loop, Schedule, Stage
-from luminal.ir.term import Term, cond, constant, load, postorder, select
+from luminal.ir.term import Term, cond, constant, data_atoms, load, postorder, select
 
 __all__ = ["Stager"]
 

@@ -5,21 +5,20 @@ In: terms. Out: terms with the same values (fold: under the given facts, and tak
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 from luminal.codegen.arith import lowest
 from luminal.ir.dtype import DType, accumulator
-from luminal.ir.expr import Expr, Var, is_nonnegative, prod, to_expr
+from luminal.ir.expr import Atom, Expr, Var, is_nonnegative, prod
 from luminal.ir.term import (
     REDUCTIONS,
     Data,
     Term,
     binary,
     cast,
-    cond,
     constant,
+    data_atoms,
     index,
-    load,
     logical_not,
     postorder,
     rebuild,
@@ -49,63 +48,15 @@ def replace(term: Term, mapping: Mapping[Term, Term]) -> Term:
         return term
     memo: dict[Term, Term] = dict(mapping)
 
+    def leaf(atom: Atom) -> Expr | None:
+        return atom.with_term(visit(atom.term)) if isinstance(atom, Data) else None
+
     def visit(t: Term) -> Term:
         if t not in memo:
-            new = rebuild(t, tuple(visit(a) for a in t.args))
-            if t.op in ("load", "index", "cond") and _has_data(t):
-                new = _replace_in_leaf(t, visit)
-            memo[t] = new
+            memo[t] = rebuild(t, tuple(map(visit, t.args)), lambda e: e.map(leaf))
         return memo[t]
 
     return visit(term)
-
-
-def _has_data(t: Term) -> bool:
-    exprs = t.indices if t.op == "load" else (t.expr,)
-    return any(True for e in exprs for _ in data_atoms(e))
-
-
-def _replace_in_leaf(t: Term, visit: Callable[[Term], Term]) -> Term:
-    from_exprs = t.indices if t.op == "load" else (t.expr,)
-    new = tuple(replace_data(e, visit) for e in from_exprs)
-    return remake_leaf(t, new)
-
-
-def remake_leaf(t: Term, exprs: tuple[Expr, ...]) -> Term:
-    """A load, index or cond term with other expressions."""
-    if t.op == "load":
-        return load(t.buffer, exprs, t.dtype)
-    return cond(exprs[0]) if t.op == "cond" else index(exprs[0], t.dtype)
-
-
-def replace_data(e: Expr, visit: Callable[[Term], Term]) -> Expr:
-    """The expression with the terms of its data atoms rewritten."""
-    if all(isinstance(a, Var) for a in e.atoms()):
-        return e
-    total = to_expr(0)
-    for monomial, coef in e.terms:
-        piece = to_expr(coef)
-        for atom in monomial:
-            if isinstance(atom, Data):
-                new = Data(visit(atom.term), atom.lo, atom.hi, atom.extent)
-                piece = piece * Expr((((new,), 1),))
-            elif isinstance(atom, Var):
-                piece = piece * to_expr(atom)
-            else:
-                both = (replace_data(atom.a, visit), replace_data(atom.b, visit))  # type: ignore[attr-defined]
-                piece = piece * Expr((((type(atom)(*both),), 1),))  # type: ignore[call-arg]
-        total = total + piece
-    return total
-
-
-def data_atoms(e: Expr) -> Iterator[Data]:
-    """The data atoms of an expression, nested ones included."""
-    for atom in e.atoms():
-        if isinstance(atom, Data):
-            yield atom
-        elif not isinstance(atom, Var):
-            yield from data_atoms(atom.a)  # type: ignore[attr-defined]
-            yield from data_atoms(atom.b)  # type: ignore[attr-defined]
 
 
 def fold(term: Term, facts: Facts) -> Term:
@@ -149,9 +100,8 @@ def outer_reductions(*terms: Term) -> list[Term]:
             return
         seen.add((t, bound))
         inner = bound.union(t.axes)
-        for e in t.indices if t.op == "load" else (t.expr,) if t.op in ("index", "cond") else ():
-            for atom in data_atoms(e):
-                visit(atom.term, bound)
+        for atom in data_atoms(*t.exprs):
+            visit(atom.term, bound)
         for a in t.args:
             visit(a, inner)
         if t.op in REDUCTIONS and t.free.isdisjoint(bound):

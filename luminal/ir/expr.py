@@ -8,70 +8,70 @@ wherever the simplifier can see it. Knows nothing of tensors.
 
 from __future__ import annotations
 
-import ast
+import operator
 from collections.abc import Callable, Iterator, Mapping
-from math import gcd
-from typing import Protocol, runtime_checkable
-
-__all__ = [
-    "Atom", "Div", "Expr", "ExprLike", "MaxOf", "MinOf", "Mod", "ONE", "UNBOUNDED", "Var", "ZERO",
-    "axis_var", "ceil_div", "const", "dim", "floor_div", "is_nonnegative", "maximum", "minimum",
-    "parse", "prod", "remainder", "to_expr",
-]  # fmt: skip
+from functools import lru_cache, reduce
+from math import gcd, isqrt
+from typing import Any
 
 UNBOUNDED = 1 << 48
 Monomial = tuple["Atom", ...]
 
 
-@runtime_checkable
-class Atom(Protocol):
-    """What a polynomial is made of: hashable, ordered by `key`, with an inclusive range."""
+class Atom:
+    """What a polynomial is made of: ordered by `key`, with an inclusive range. `parts` are the
+    arguments of the constructor: equal parts, equal atoms."""
 
-    key: str
-    lo: int
-    hi: int
+    __slots__ = ("_hash", "hi", "key", "lo", "parts")
 
-    def variables(self) -> frozenset[Var]:
-        """The variables that occur in this atom."""
-        ...
-
-    def substitute(self, env: Mapping[Var, Expr]) -> Expr:
-        """This atom with variables replaced."""
-        ...
-
-    def evaluate(self, env: Mapping[str, int]) -> int:
-        """The value for given variables, by name."""
-        ...
-
-
-class Var:
-    """A named integer in [lo, hi]; `bound`, if given, is an exclusive symbolic upper bound."""
-
-    __slots__ = ("_hash", "bound", "hi", "key", "lo", "name")
-
-    def __init__(
-        self, name: str, lo: int = 0, hi: int = UNBOUNDED, bound: Expr | None = None
-    ) -> None:
-        self.name, self.lo, self.hi, self.bound = name, lo, max(lo, hi), bound
-        self.key = name
-        self._hash = hash((name, lo, self.hi, bound))
+    def __init__(self, key: str, lo: int, hi: int, parts: tuple[Any, ...]) -> None:
+        self.key, self.lo, self.hi, self.parts = key, lo, hi, parts
+        self._hash = hash(parts)
 
     def __hash__(self) -> int:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
         return self is other or (
-            isinstance(other, Var)
+            isinstance(other, Atom)
             and self._hash == other._hash
-            and (self.name, self.lo, self.hi, self.bound)
-            == (other.name, other.lo, other.hi, other.bound)
+            and type(self) is type(other)
+            and self.parts == other.parts
         )
 
-    def __reduce__(self) -> tuple[type[Var], tuple[str, int, int, Expr | None]]:
-        return Var, (self.name, self.lo, self.hi, self.bound)
+    def __reduce__(self) -> tuple[type[Atom], tuple[Any, ...]]:
+        return type(self), self.parts
 
     def __repr__(self) -> str:
-        return self.name
+        return self.key
+
+    def variables(self) -> frozenset[Var]:
+        """The variables that occur in this atom."""
+        raise NotImplementedError
+
+    def substitute(self, env: Mapping[Var, Expr]) -> Expr | None:
+        """What stands for this leaf where variables are replaced; None: it stays."""
+        raise NotImplementedError
+
+    def map(self, leaf: Callable[[Atom], Expr | None]) -> Expr | None:
+        """`leaf` of every leaf in this atom; None: it stays."""
+        return leaf(self)
+
+    def evaluate(self, env: Mapping[Any, Any]) -> Any:
+        """The value where `env` gives those of variables (by name) and of data."""
+        return env[self]
+
+
+class Var(Atom):
+    """A named integer in [lo, hi]; `bound`, if given, is an exclusive symbolic upper bound."""
+
+    __slots__ = ("bound", "name")
+
+    def __init__(
+        self, name: str, lo: int = 0, hi: int = UNBOUNDED, bound: Expr | None = None
+    ) -> None:
+        self.name, self.bound = name, bound
+        super().__init__(name, lo, max(lo, hi), (name, lo, max(lo, hi), bound))
 
     @property
     def extent(self) -> Expr:
@@ -81,114 +81,32 @@ class Var:
     def variables(self) -> frozenset[Var]:
         return frozenset((self,))
 
-    def substitute(self, env: Mapping[Var, Expr]) -> Expr:
-        return env[self] if self in env else Expr((((self,), 1),))
+    def substitute(self, env: Mapping[Var, Expr]) -> Expr | None:
+        return env.get(self)
 
-    def evaluate(self, env: Mapping[str, int]) -> int:
+    def evaluate(self, env: Mapping[Any, Any]) -> Any:
         return env[self.name]
 
 
-class _Binary:
-    """Common part of the four binary atoms."""
+class Binary(Atom):
+    """`op` of two expressions: 'div' a // b, 'mod' a % b (b > 0), 'min' or 'max'."""
 
-    __slots__ = ("_hash", "a", "b", "hi", "key", "lo")
-    symbol = "?"
+    __slots__ = ("a", "b", "op")
 
-    def __init__(self, a: Expr, b: Expr) -> None:
-        self.a, self.b = a, b
-        self.key = f"{self.symbol}({a},{b})"
-        self._hash = hash((self.symbol, a, b))
-        self.lo, self.hi = self._range()
-
-    def _range(self) -> tuple[int, int]:
-        raise NotImplementedError
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (
-            type(self) is type(other)
-            and self._hash == other._hash  # type: ignore[attr-defined]
-            and self.a == other.a  # type: ignore[attr-defined]
-            and self.b == other.b  # type: ignore[attr-defined]
-        )
-
-    def __repr__(self) -> str:
-        return self.key
-
-    def __reduce__(self) -> tuple[type, tuple[Expr, Expr]]:
-        return type(self), (self.a, self.b)
+    def __init__(self, op: str, a: Expr, b: Expr) -> None:
+        self.op, self.a, self.b = op, a, b
+        lo, hi = _BINARY[op][2](a, b)
+        super().__init__(f"{op}({a},{b})", lo, hi, (op, a, b))
 
     def variables(self) -> frozenset[Var]:
         return self.a.variables() | self.b.variables()
 
+    def map(self, leaf: Callable[[Atom], Expr | None]) -> Expr | None:
+        a, b = self.a.map(leaf), self.b.map(leaf)
+        return None if a is self.a and b is self.b else _BINARY[self.op][0](a, b)
 
-class Div(_Binary):
-    """Floor division a // b, b > 0."""
-
-    __slots__ = ()
-    symbol = "div"
-
-    def _range(self) -> tuple[int, int]:
-        low, high = max(1, self.b.lo), max(1, self.b.hi)
-        quotients = [n // d for n in (self.a.lo, self.a.hi) for d in (low, high)]
-        return min(quotients), max(quotients)
-
-    def substitute(self, env: Mapping[Var, Expr]) -> Expr:
-        return floor_div(self.a.substitute(env), self.b.substitute(env))
-
-    def evaluate(self, env: Mapping[str, int]) -> int:
-        return self.a.evaluate(env) // self.b.evaluate(env)
-
-
-class Mod(_Binary):
-    """Remainder a % b in [0, b), b > 0."""
-
-    __slots__ = ()
-    symbol = "mod"
-
-    def _range(self) -> tuple[int, int]:
-        high = max(0, self.b.hi - 1)
-        return 0, min(high, self.a.hi) if self.a.lo >= 0 else high
-
-    def substitute(self, env: Mapping[Var, Expr]) -> Expr:
-        return remainder(self.a.substitute(env), self.b.substitute(env))
-
-    def evaluate(self, env: Mapping[str, int]) -> int:
-        return self.a.evaluate(env) % self.b.evaluate(env)
-
-
-class MinOf(_Binary):
-    """The smaller of two."""
-
-    __slots__ = ()
-    symbol = "min"
-
-    def _range(self) -> tuple[int, int]:
-        return min(self.a.lo, self.b.lo), min(self.a.hi, self.b.hi)
-
-    def substitute(self, env: Mapping[Var, Expr]) -> Expr:
-        return minimum(self.a.substitute(env), self.b.substitute(env))
-
-    def evaluate(self, env: Mapping[str, int]) -> int:
-        return min(self.a.evaluate(env), self.b.evaluate(env))
-
-
-class MaxOf(_Binary):
-    """The larger of two."""
-
-    __slots__ = ()
-    symbol = "max"
-
-    def _range(self) -> tuple[int, int]:
-        return max(self.a.lo, self.b.lo), max(self.a.hi, self.b.hi)
-
-    def substitute(self, env: Mapping[Var, Expr]) -> Expr:
-        return maximum(self.a.substitute(env), self.b.substitute(env))
-
-    def evaluate(self, env: Mapping[str, int]) -> int:
-        return max(self.a.evaluate(env), self.b.evaluate(env))
+    def evaluate(self, env: Mapping[Any, Any]) -> Any:
+        return _BINARY[self.op][1](self.a.evaluate(env), self.b.evaluate(env))
 
 
 class Expr:
@@ -242,62 +160,70 @@ class Expr:
         if self._range is None:
             low = high = 0
             for monomial, coef in self.terms:
-                a, b = _monomial_range(monomial)
-                low += coef * (a if coef > 0 else b)
-                high += coef * (b if coef > 0 else a)
+                a = b = coef
+                for atom in monomial:
+                    corners = (a * atom.lo, a * atom.hi, b * atom.lo, b * atom.hi)
+                    a, b = min(corners), max(corners)
+                low, high = low + a, high + b
             self._range = (low, high)
         return self._range
 
     def variables(self) -> frozenset[Var]:
         """All variables, those inside divisions and data included."""
         if self._vars is None:
-            found: frozenset[Var] = frozenset()
-            for atom in self.atoms():
-                found |= atom.variables()
-            self._vars = found
+            self._vars = frozenset().union(*(atom.variables() for atom in self.atoms()))
         return self._vars
 
     def atoms(self) -> Iterator[Atom]:
         """The top-level atoms, in canonical order, repeated if they occur repeatedly."""
         return (atom for monomial, _ in self.terms for atom in monomial)
 
+    def all_atoms(self) -> Iterator[Atom]:
+        """All atoms, those inside others after them."""
+        for atom in self.atoms():
+            yield atom
+            if isinstance(atom, Binary):
+                yield from atom.a.all_atoms()
+                yield from atom.b.all_atoms()
+
     def coefficient(self, var: Var) -> Expr | None:
         """The linear coefficient of `var`; None if it occurs non-linearly or inside an atom."""
         out: dict[Monomial, int] = {}
         for monomial, coef in self.terms:
-            count = 0
-            for atom in monomial:
-                if atom is var or atom == var:
-                    count += 1
-                elif not isinstance(atom, Var) and var in atom.variables():
-                    return None
-            if count > 1:
+            rest = tuple(a for a in monomial if a != var)
+            inside = any(not isinstance(a, Var) and var in a.variables() for a in rest)
+            if inside or len(monomial) > len(rest) + 1:
                 return None
-            if count:
-                rest = list(monomial)
-                rest.remove(var)
-                out[tuple(rest)] = out.get(tuple(rest), 0) + coef
+            if len(monomial) > len(rest):
+                out[rest] = coef
         return _build(out)
+
+    def map(self, leaf: Callable[[Atom], Expr | None]) -> Expr:
+        """This expression with variables and data replaced by what `leaf` gives for them (None:
+        they stay), simplified again; itself if nothing changes."""
+        new = {atom: atom.map(leaf) for atom in self.atoms()}
+        if all(e is None for e in new.values()):
+            return self
+        total = ZERO
+        for monomial, coef in self.terms:
+            total = total + prod((const(coef), *(new[a] or to_expr(a) for a in monomial)))
+        return total
 
     def substitute(self, env: Mapping[Var, Expr]) -> Expr:
         """This expression with variables replaced, simplified again."""
         if not env or self.variables().isdisjoint(env):
             return self
-        total = ZERO
-        for monomial, coef in self.terms:
-            factor = const(coef)
-            for atom in monomial:
-                factor = factor * atom.substitute(env)
-            total = total + factor
-        return total
+        return self.map(lambda atom: atom.substitute(env))
 
-    def evaluate(self, env: Mapping[str, int]) -> int:
-        """The value for given variables, by name; KeyError if one is missing."""
+    def evaluate(self, env: Mapping[Any, Any]) -> Any:
+        """The value where `env` gives those of variables, by name (integers or arrays of them),
+        and of data; KeyError if one is missing."""
         total = 0
         for monomial, coef in self.terms:
+            value = coef
             for atom in monomial:
-                coef *= atom.evaluate(env)
-            total += coef
+                value = value * atom.evaluate(env)
+            total = total + value
         return total
 
     def __add__(self, other: ExprLike) -> Expr:
@@ -342,10 +268,10 @@ class Expr:
         return to_expr(other) - self
 
     def __floordiv__(self, other: ExprLike) -> Expr:
-        return floor_div(self, to_expr(other))
+        return floor_div(self, other)
 
     def __mod__(self, other: ExprLike) -> Expr:
-        return remainder(self, to_expr(other))
+        return remainder(self, other)
 
     def __repr__(self) -> str:
         if not self.terms:
@@ -359,7 +285,9 @@ class Expr:
         return text[3:] if text.startswith(" + ") else "-" + text[3:]
 
 
-ExprLike = Expr | int | Var
+ExprLike = Expr | Atom | int
+ZERO = Expr(())
+ONE = Expr((((), 1),))
 
 
 def _atom_key(atom: Atom) -> str:
@@ -370,17 +298,9 @@ def _term_key(term: tuple[Monomial, int]) -> tuple[int, tuple[str, ...]]:
     return -len(term[0]), tuple(a.key for a in term[0])
 
 
-def _monomial_range(monomial: Monomial) -> tuple[int, int]:
-    low = high = 1
-    for atom in monomial:
-        corners = (low * atom.lo, low * atom.hi, high * atom.lo, high * atom.hi)
-        low, high = min(corners), max(corners)
-    return low, high
-
-
 def _build(terms: dict[Monomial, int]) -> Expr:
     kept = [(m, c) for m, c in terms.items() if c]
-    if any(isinstance(a, Mod) for m, _ in kept for a in m):
+    if any(isinstance(a, Binary) and a.op == "mod" for m, _ in kept for a in m):
         kept = _rejoin(dict(kept))
     kept.sort(key=_term_key)
     return Expr(tuple(kept))
@@ -390,15 +310,13 @@ def _rejoin(terms: dict[Monomial, int]) -> list[tuple[Monomial, int]]:
     """c * (x % n) + c * n * (x // n) is c * x."""
     for monomial, coef in list(terms.items()):
         for position, atom in enumerate(monomial):
-            if not isinstance(atom, Mod):
+            if not isinstance(atom, Binary) or atom.op != "mod":
                 continue
-            rest = monomial[:position] + monomial[position + 1 :]
-            partner = Expr(((rest, coef),)) * atom.b * floor_div(atom.a, atom.b)
-            if len(partner.terms) != 1 or terms.get(partner.terms[0][0]) != partner.terms[0][1]:
-                continue
-            left = {m: c for m, c in terms.items() if m not in (monomial, partner.terms[0][0])}
-            joined = Expr(tuple(left.items())) + Expr(((rest, coef),)) * atom.a
-            return list(joined.terms)
+            rest = Expr(((monomial[:position] + monomial[position + 1 :], coef),))
+            partner = (rest * atom.b * floor_div(atom.a, atom.b)).terms
+            if len(partner) == 1 and terms.get(partner[0][0]) == partner[0][1]:
+                left = {m: c for m, c in terms.items() if m not in (monomial, partner[0][0])}
+                return list((Expr(tuple(left.items())) + rest * atom.a).terms)
     return list(terms.items())
 
 
@@ -407,17 +325,11 @@ def const(value: int) -> Expr:
     return Expr((((), value),)) if value else ZERO
 
 
-ZERO = Expr(())
-ONE = Expr((((), 1),))
-
-
 def to_expr(value: ExprLike) -> Expr:
-    """An expression from an int, a variable or an expression."""
+    """An expression from an int, an atom or an expression."""
     if isinstance(value, Expr):
         return value
-    if isinstance(value, Var):
-        return Expr((((value,), 1),))
-    return const(int(value))
+    return Expr((((value,), 1),)) if isinstance(value, Atom) else const(int(value))
 
 
 def dim(name: str, lo: int = 0, hi: int = UNBOUNDED) -> Expr:
@@ -435,37 +347,26 @@ def axis_var(name: str, extent: ExprLike) -> Var:
 
 def prod(values: tuple[Expr, ...]) -> Expr:
     """The product; 1 for none."""
-    out = ONE
-    for value in values:
-        out = out * value
-    return out
-
-
-def _lowest(e: Expr) -> Expr:
-    """Replace variables that have symbolic bounds by the end at which `e` is smallest."""
-    for _ in range(8):
-        for var in sorted(e.variables(), key=_atom_key):
-            if var.bound is None:
-                continue
-            slope = e.coefficient(var)
-            if slope is None or not slope.terms:
-                continue
-            if slope.lo >= 0:
-                e = e.substitute({var: const(var.lo)})
-            elif slope.hi <= 0:
-                e = e.substitute({var: var.bound - 1})
-            else:
-                continue
-            break
-        else:
-            return e
-    return e
+    return reduce(operator.mul, values, ONE)
 
 
 def is_nonnegative(e: ExprLike) -> bool:
     """True if e >= 0 can be proved from the ranges and symbolic bounds of its variables."""
     e = to_expr(e)
     return e.lo >= 0 or _lowest(e).lo >= 0
+
+
+def _lowest(e: Expr) -> Expr:
+    """Replace variables that have symbolic bounds by the end at which `e` is smallest."""
+    for _ in range(8):
+        for var in sorted(e.variables(), key=_atom_key):
+            slope = e.coefficient(var) if var.bound is not None else None
+            if slope is not None and slope.terms and (slope.lo >= 0 or slope.hi <= 0):
+                e = e.substitute({var: const(var.lo) if slope.lo >= 0 else var.extent - 1})
+                break
+        else:
+            return e
+    return e
 
 
 def _split(num: Expr, den: Expr) -> tuple[Expr, Expr]:
@@ -507,82 +408,59 @@ def _within(e: Expr, den: Expr) -> bool:
     return is_nonnegative(e) and is_nonnegative(den - 1 - e)
 
 
-def _coarse(rest: Expr, divisor: int) -> tuple[int, Expr, Expr] | None:
-    """rest == g*a + s with g | divisor and 0 <= s < g, for the largest such g > 1."""
-    for g in range(divisor // 2 if rest.terms else 0, 1, -1):
-        if divisor % g:
-            continue
-        a, s = _split(rest, const(g))
-        if a.variables() and _within(s, const(g)):
-            return g, a, s
+def _common(rest: Expr, den: Expr) -> tuple[Expr, Expr, Expr, Expr] | None:
+    """(g, a, d, s) with rest == g*a + s, den == g*d and 0 <= s < g, for the largest g > 1."""
+    n, (symbols, size) = den.value, den.terms[0]
+    if n is not None:
+        small = [k for k in range(2, isqrt(n) + 1) if n % k == 0]
+        units = [const(g) for g in (*(n // k for k in small), *reversed(small))]
+    else:
+        inside = [c for m, c in rest.terms if _remove(m, symbols) is not None]
+        alone = bool(inside) and len(den.terms) == 1
+        units = [Expr(((symbols, gcd(size, *inside)),))] * alone
+        units += [const(gcd(*(c for _, c in den.terms)))]
+    for unit in units:
+        a, s = _split(rest, unit)
+        if unit != 1 and (n is None or a.variables()) and _within(s, unit):
+            return unit, a, _split(den, unit)[0], s
     return None
 
 
-def _shared_factor(rest: Expr, den: Expr) -> tuple[Expr, Expr, Expr, Expr] | None:
-    """rest == g*a + s and den == g*d with g > 1 and 0 <= s < g, for a symbolic divisor."""
-    if len(den.terms) == 1 and den.terms[0][0]:
-        symbols, size = den.terms[0]
-        inside = [c for m, c in rest.terms if _remove(m, symbols) is not None]
-        common = gcd(size, *inside)
-        unit = Expr(((symbols, common),))
-        a, s = _split(rest, unit) if inside else (ZERO, rest)
-        if a.terms and _within(s, unit):
-            return unit, a, const(size // common), s
-    g = gcd(*(c for _, c in den.terms))
-    if den.value is not None or g == 1:
-        return None
-    a, s = _split(rest, const(g))
-    if not _within(s, const(g)):
-        return None
-    return const(g), a, Expr(tuple((m, c // g) for m, c in den.terms)), s
+@lru_cache(maxsize=1 << 14)
+def _divided(num: Expr, den: Expr) -> tuple[Expr, Expr]:
+    """num // den and num % den, simplified by ranges."""
+    if den.value == 1 or not num.terms:
+        return num, ZERO
+    if num.value is not None and den.value is not None:
+        return const(num.value // den.value), const(num.value % den.value)
+    quotient, rest = _split(num, den)
+    if not rest.terms or _within(rest, den):
+        return quotient, rest
+    sunk = rest.lo < 0 <= num.lo
+    if sunk and den.value is None:
+        quotient, rest = ZERO, num
+    common = _common(rest, den)
+    if common:
+        inner, left = _divided(common[1], common[2])
+        return quotient + inner, left * common[0] + common[3]
+    if sunk:
+        quotient, rest = ZERO, num
+    left = to_expr(Binary("mod", rest, den))
+    if len(rest.terms) == 1 and rest.terms[0][1] == 1 and len(rest.terms[0][0]) == 1:
+        atom = rest.terms[0][0][0]
+        if isinstance(atom, Binary) and atom.op == "div":
+            return quotient + floor_div(atom.a, atom.b * den), left
+    return quotient + Binary("div", rest, den), left
 
 
 def floor_div(num: ExprLike, den: ExprLike) -> Expr:
     """num // den (floor), den > 0, simplified by ranges."""
-    num, den = to_expr(num), to_expr(den)
-    if den.value == 1 or not num.terms:
-        return num
-    if num.value is not None and den.value is not None:
-        return const(num.value // den.value)
-    quotient, rest = _split(num, den)
-    if not rest.terms or _within(rest, den):
-        return quotient
-    if den.value is not None:
-        coarse = _coarse(rest, den.value)
-        if coarse:
-            return quotient + floor_div(coarse[1], den.value // coarse[0])
-    if rest.lo < 0 <= num.lo:
-        quotient, rest = ZERO, num
-    shared = _shared_factor(rest, den)
-    if shared:
-        return quotient + floor_div(shared[1], shared[2])
-    if len(rest.terms) == 1 and rest.terms[0][1] == 1 and len(rest.terms[0][0]) == 1:
-        inner = rest.terms[0][0][0]
-        if isinstance(inner, Div):
-            return quotient + floor_div(inner.a, inner.b * den)
-    return quotient + Expr((((Div(rest, den),), 1),))
+    return _divided(to_expr(num), to_expr(den))[0]
 
 
 def remainder(num: ExprLike, den: ExprLike) -> Expr:
     """num % den in [0, den), den > 0, simplified by ranges."""
-    num, den = to_expr(num), to_expr(den)
-    if den.value == 1 or not num.terms:
-        return ZERO
-    if num.value is not None and den.value is not None:
-        return const(num.value % den.value)
-    _, rest = _split(num, den)
-    if not rest.terms or _within(rest, den):
-        return rest
-    if den.value is not None:
-        coarse = _coarse(rest, den.value)
-        if coarse:
-            return remainder(coarse[1], den.value // coarse[0]) * coarse[0] + coarse[2]
-    if rest.lo < 0 <= num.lo:
-        rest = num
-    shared = _shared_factor(rest, den)
-    if shared:
-        return remainder(shared[1], shared[2]) * shared[0] + shared[3]
-    return Expr((((Mod(rest, den),), 1),))
+    return _divided(to_expr(num), to_expr(den))[1]
 
 
 def ceil_div(num: ExprLike, den: int) -> Expr:
@@ -592,65 +470,41 @@ def ceil_div(num: ExprLike, den: int) -> Expr:
 
 def minimum(a: ExprLike, b: ExprLike) -> Expr:
     """min(a, b), one of them if that can be proved."""
-    a, b = to_expr(a), to_expr(b)
-    if is_nonnegative(b - a):
-        return a
-    if is_nonnegative(a - b):
-        return b
-    a, b = sorted((a, b), key=repr)
-    return Expr((((MinOf(a, b),), 1),))
+    return _extreme("min", to_expr(a), to_expr(b))
 
 
 def maximum(a: ExprLike, b: ExprLike) -> Expr:
     """max(a, b), one of them if that can be proved."""
-    a, b = to_expr(a), to_expr(b)
-    if is_nonnegative(a - b):
-        return a
+    return _extreme("max", to_expr(a), to_expr(b))
+
+
+def _extreme(op: str, a: Expr, b: Expr) -> Expr:
+    least, most = (a, b) if op == "min" else (b, a)
     if is_nonnegative(b - a):
-        return b
-    a, b = sorted((a, b), key=repr)
-    return Expr((((MaxOf(a, b),), 1),))
+        return least
+    if is_nonnegative(a - b):
+        return most
+    return to_expr(Binary(op, *sorted((a, b), key=repr)))
 
 
-_CALLS: dict[str, Callable[[Expr, Expr], Expr]] = {
-    "div": floor_div,
-    "mod": remainder,
-    "min": minimum,
-    "max": maximum,
-}
+def _div_range(a: Expr, b: Expr) -> tuple[int, int]:
+    low, high = max(1, b.lo), max(1, b.hi)
+    quotients = [n // d for n in (a.lo, a.hi) for d in (low, high)]
+    return min(quotients), max(quotients)
 
 
-def parse(text: str, names: Mapping[str, ExprLike]) -> Expr:
-    """The expression that `repr` printed; `names` gives its variables. ValueError if malformed.
-
-    >>> n = dim("n", 1, 100)
-    >>> parse(repr((n + 3) // 2), {"n": n}) == (n + 3) // 2
-    True
-    """
-    return _from_ast(ast.parse(text, mode="eval").body, names)
+def _mod_range(a: Expr, b: Expr) -> tuple[int, int]:
+    high = max(0, b.hi - 1)
+    return 0, min(high, a.hi) if a.lo >= 0 else high
 
 
-def _from_ast(node: ast.expr, names: Mapping[str, ExprLike]) -> Expr:
-    match node:
-        case ast.Constant(value=int(value)):
-            return const(value)
-        case ast.Name(id=name) if name in names:
-            return to_expr(names[name])
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -_from_ast(operand, names)
-        case ast.BinOp(left=left, op=op, right=right):
-            a, b = _from_ast(left, names), _from_ast(right, names)
-            match op:
-                case ast.Add():
-                    return a + b
-                case ast.Sub():
-                    return a - b
-                case ast.Mult():
-                    return a * b
-                case ast.FloorDiv():
-                    return a // b
-                case ast.Mod():
-                    return a % b
-        case ast.Call(func=ast.Name(id=name), args=[left, right]) if name in _CALLS:
-            return _CALLS[name](_from_ast(left, names), _from_ast(right, names))
-    raise ValueError(f"[expr] not an index expression: {ast.unparse(node)}")
+_Build = Callable[[Expr, Expr], Expr]
+_BINARY: dict[str, tuple[_Build, Callable[[Any, Any], Any], Callable[[Expr, Expr], Any]]] = {
+    "div": (floor_div, operator.floordiv, _div_range),
+    "mod": (remainder, operator.mod, _mod_range),
+    "min": (minimum, lambda a, b: a * (a < b) + b * (a >= b),
+            lambda a, b: (min(a.lo, b.lo), min(a.hi, b.hi))),
+    "max": (maximum, lambda a, b: a * (a > b) + b * (a <= b),
+            lambda a, b: (max(a.lo, b.lo), max(a.hi, b.hi))),
+}  # fmt: skip
+"""Of every binary atom: how it is built simplified, its value, and its range."""

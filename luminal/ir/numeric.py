@@ -6,12 +6,12 @@ In: arrays of *values* (f16 and bf16 values are held in float32, already rounded
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from luminal.ir.dtype import DType, bf16, boolean, f16, f32
 from luminal.ir.term import Scalar
-
-__all__ = ["apply", "cast", "decode", "encode", "full", "lowest", "value_dtype"]
 
 _E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
 
@@ -103,20 +103,14 @@ def cast(x: np.ndarray, source: DType, dtype: DType) -> np.ndarray:
         return x != 0
     with np.errstate(over="ignore", invalid="ignore"):
         if dtype.is_float:
-            return _rounded(
-                x.astype(np.float64 if source.bits == 64 else value_dtype(dtype)), dtype
-            )
+            wide = np.float64 if source.bits == 64 else value_dtype(dtype)
+            return _rounded(x.astype(wide), dtype)
         if not source.is_float:
             return x.astype(dtype.np)
-        info = np.iinfo(dtype.np)
-        whole = np.nan_to_num(
-            np.trunc(x.astype(np.float64)), nan=0.0, posinf=np.inf, neginf=-np.inf
-        )
-        high = whole >= float(info.max)
-        safe = np.where(high | (whole <= float(info.min)), 0.0, whole).astype(dtype.np)
-        return np.where(high, info.max, np.where(whole <= float(info.min), info.min, safe)).astype(
-            dtype.np
-        )
+        info, whole = np.iinfo(dtype.np), np.trunc(x.astype(np.float64))
+        high, low = whole >= float(info.max), whole <= float(info.min)
+        safe = np.where(high | low | np.isnan(whole), 0.0, whole).astype(dtype.np)
+        return np.where(high, info.max, np.where(low, info.min, safe)).astype(dtype.np)
 
 
 def _mod(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -126,33 +120,18 @@ def _mod(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.where(zero, 0, np.fmod(a, np.where(zero, 1, b))).astype(a.dtype)
 
 
-_FLOAT_UNARY = {
-    "log2": np.log2,
-    "exp2": np.exp2,
-    "sin": np.sin,
-    "sqrt": np.sqrt,
+_FUNCTIONS: dict[str, Callable[..., np.ndarray]] = {
+    "log2": np.log2, "exp2": np.exp2, "sin": np.sin, "sqrt": np.sqrt,
     "recip": lambda x: x.dtype.type(1) / x,
-}
+    "add": np.add, "mul": np.multiply, "mod": _mod, "max": np.maximum, "lt": np.less,
+    "and": np.logical_and, "or": np.logical_or, "not": np.logical_not,
+}  # fmt: skip
 
 
 def apply(op: str, dtype: DType, *args: np.ndarray) -> np.ndarray:
-    """One unary or binary operation on values of `dtype` (names as in term.py)."""
+    """One elementwise operation on values of `dtype` (names as in term.py): in float64 where
+    NumPy's float32 functions are not exact enough, rounded once."""
+    wide = dtype == f32 and op in ("log2", "exp2", "sin", "sqrt")
     with np.errstate(all="ignore"):
-        if op in _FLOAT_UNARY:
-            wide = args[0].astype(np.float64) if dtype == f32 and op != "recip" else args[0]
-            return _rounded(_FLOAT_UNARY[op](wide), dtype)
-        a, b = args
-        match op:
-            case "add":
-                out = a | b if dtype == boolean else a + b
-            case "mul":
-                out = a & b if dtype == boolean else a * b
-            case "mod":
-                out = _mod(a, b)
-            case "lt":
-                return a < b
-            case "max":
-                out = np.maximum(a, b)
-            case _:
-                raise KeyError(op)
-        return _rounded(out, dtype) if dtype.is_float else out.astype(dtype.np, copy=False)
+        out = _FUNCTIONS[op](*(x.astype(np.float64) if wide else x for x in args))
+        return out if op == "lt" else _rounded(out, dtype)

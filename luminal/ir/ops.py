@@ -10,38 +10,43 @@ from dataclasses import dataclass
 
 from luminal.ir.dtype import DType, boolean
 
-__all__ = ["LEAVES", "PRIMITIVES", "Primitive", "result_dtype"]
-
 
 @dataclass(frozen=True, slots=True)
 class Primitive:
-    """One primitive: `arity` inputs, its `kind`, relative `cost` in flops, and whether integers
-    and bools are accepted (`ints`) beside floats."""
+    """One primitive: `arity` inputs, its `kind`, relative `cost` in flops, whether integers and
+    bools are accepted (`ints`) beside floats, and the name of an elementwise one in a `Term`."""
 
     name: str
     arity: int
     kind: str
     cost: int
     ints: bool
+    term: str
     meaning: str
 
 
 _TABLE = (
-    Primitive("Log2", 1, "unary", 8, False, "base-2 logarithm; NaN below 0, -inf at 0"),
-    Primitive("Exp2", 1, "unary", 8, False, "2 to the power x"),
-    Primitive("Sin", 1, "unary", 12, False, "sine, x in radians"),
-    Primitive("Sqrt", 1, "unary", 4, False, "square root; NaN below 0"),
-    Primitive("Recip", 1, "unary", 4, False, "1 / x; ±inf at ±0"),
-    Primitive("Add", 2, "binary", 1, True, "sum; integers wrap; bools: or"),
-    Primitive("Mul", 2, "binary", 1, True, "product; integers wrap; bools: and"),
-    Primitive("Mod", 2, "binary", 8, True, "C fmod: sign of the dividend; integer x mod 0 is 0"),
-    Primitive("LessThan", 2, "binary", 1, True, "a < b as bool; false with NaN"),
-    Primitive("SumReduce", 1, "reduce", 1, True, "sum along an axis; 0 if empty; bools: any"),
-    Primitive("MaxReduce", 1, "reduce", 1, True, "maximum; NaN wins; empty: -inf or the minimum"),
-    Primitive("Iota", 0, "source", 0, True, "0, 1, 2, ... along one dimension"),
-    Primitive("Gather", 2, "index", 1, True, "out[.., o, ..] = src[.., index[.., o, ..], ..]"),
-    Primitive("Scatter", 3, "index", 1, True, "copy of dest with dest[.., index, ..] = src"),
-    Primitive("Cast", 1, "unary", 1, True, "to another dtype; see interp.py for the corners"),
+    Primitive("Log2", 1, "unary", 8, False, "log2", "base-2 logarithm; NaN below 0, -inf at 0"),
+    Primitive("Exp2", 1, "unary", 8, False, "exp2", "2 to the power x"),
+    Primitive("Sin", 1, "unary", 12, False, "sin", "sine, x in radians"),
+    Primitive("Sqrt", 1, "unary", 4, False, "sqrt", "square root; NaN below 0"),
+    Primitive("Recip", 1, "unary", 4, False, "recip", "1 / x; ±inf at ±0"),
+    Primitive("Add", 2, "binary", 1, True, "add", "sum; integers wrap; bools: or"),
+    Primitive("Mul", 2, "binary", 1, True, "mul", "product; integers wrap; bools: and"),
+    Primitive(
+        "Mod", 2, "binary", 8, True, "mod", "C fmod: sign of the dividend; ints: x mod 0 = 0"
+    ),
+    Primitive("LessThan", 2, "binary", 1, True, "lt", "a < b as bool; false with NaN"),
+    Primitive("SumReduce", 1, "reduce", 1, True, "", "sum along an axis; 0 if empty; bools: any"),
+    Primitive(
+        "MaxReduce", 1, "reduce", 1, True, "", "maximum; NaN wins; empty: -inf or the minimum"
+    ),
+    Primitive("Iota", 0, "source", 0, True, "", "0, 1, 2, ... along one dimension"),
+    Primitive("Gather", 2, "index", 1, True, "", "out[.., o, ..] = src[.., index[.., o, ..], ..]"),
+    Primitive("Scatter", 3, "index", 1, True, "", "copy of dest with dest[.., index, ..] = src"),
+    Primitive(
+        "Cast", 1, "unary", 1, True, "cast", "to another dtype; see interp.py for the corners"
+    ),
 )
 PRIMITIVES = {p.name: p for p in _TABLE}
 LEAVES = ("Input", "Constant")

@@ -163,11 +163,16 @@ class Kernel:
 
     def dims(self) -> tuple[Var, ...]:
         """The symbolic dimensions of the argument block, by name: variables that are not axes."""
-        bound = {a for t in self.subterms() for a in t.axes} | set(self.axes)
+        bound = set(self.all_axes())
         found = {v for a in bound if a.bound is not None for v in a.bound.variables()}
         for store in self.stores:
             found |= store.value.free.union(*(e.variables() for e in store.index))
         return tuple(sorted((found | set(self.sizes)) - bound, key=lambda v: v.name))
+
+    def all_axes(self) -> tuple[Var, ...]:
+        """The free axes, then those that reductions bind, in order of first use."""
+        bound = (a for t in self.subterms() for a in t.axes)
+        return tuple(dict.fromkeys((*self.axes, *bound)))
 
     def subterms(self) -> tuple[Term, ...]:
         """All subterms of values and indices in a fixed order; `Stage.term` counts here."""

@@ -8,20 +8,16 @@ Constructors fold what is exact for every input and nothing else.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 from weakref import WeakValueDictionary
 
 from luminal.ir.dtype import DType, boolean, i64
-from luminal.ir.expr import Expr, Var, is_nonnegative, to_expr
-
-__all__ = [
-    "BINARY", "Data", "REDUCTIONS", "Scalar", "Term", "UNARY", "binary", "cast", "cond", "constant",
-    "data", "index", "load", "logical_not", "postorder", "reduction", "rename_axes", "select",
-    "substitute", "unary",
-]  # fmt: skip
+from luminal.ir.expr import Atom, Expr, Var, is_nonnegative, to_expr
 
 Scalar = float | int | bool
 UNARY = ("log2", "exp2", "sin", "sqrt", "recip")
 BINARY = ("add", "mul", "mod", "lt", "max")
+LOGIC = ("and", "or", "not", "select")
 REDUCTIONS = ("sum", "rmax", "rsum", "wsum")
 """sum Σ e; rmax max e; rsum Σ exp2(x - max x)·v with args (x, v); wsum Σ (x - mean x)².
 
@@ -41,7 +37,7 @@ class Term:
     op: str
     args: tuple[Term, ...]
     dtype: DType
-    payload: object
+    payload: Any
     free: frozenset[Var]
 
     def __hash__(self) -> int:
@@ -53,27 +49,40 @@ class Term:
     @property
     def axes(self) -> tuple[Var, ...]:
         """The bound axes of a reduction."""
-        return self.payload if self.op in REDUCTIONS else ()  # type: ignore[return-value]
+        return self.payload if self.op in REDUCTIONS else ()
 
     @property
     def buffer(self) -> str:
         """The buffer of a load."""
-        return self.payload[0]  # type: ignore[index]
+        return self.payload[0]
 
     @property
     def indices(self) -> tuple[Expr, ...]:
         """The index expressions of a load."""
-        return self.payload[1]  # type: ignore[index]
+        return self.payload[1]
 
     @property
     def expr(self) -> Expr:
         """The integer expression of an index or cond term."""
-        return self.payload  # type: ignore[return-value]
+        return self.payload
+
+    @property
+    def exprs(self) -> tuple[Expr, ...]:
+        """The integer expressions of a load, index or cond term; () for anything else."""
+        if self.op == "load":
+            return self.payload[1]
+        return (self.payload,) if self.op in ("index", "cond") else ()
 
     @property
     def value(self) -> Scalar | None:
         """The value of a constant; None for anything else."""
-        return self.payload if self.op == "const" else None  # type: ignore[return-value]
+        return self.payload if self.op == "const" else None
+
+    def with_exprs(self, change: Callable[[Expr], Expr]) -> Any:
+        """The payload where `change` has been made to every integer expression."""
+        if self.op == "load":
+            return self.buffer, tuple(map(change, self.indices))
+        return change(self.expr) if self.op in ("index", "cond") else self.payload
 
     def __repr__(self) -> str:
         if self.op == "const":
@@ -87,70 +96,51 @@ class Term:
         return f"{head}({', '.join(map(repr, self.args))}){tail}"
 
 
-class Data:
+class Data(Atom):
     """An atom of an index expression: the integer value of a term (a gather's index).
 
     The value used is clamped to [lo, hi]; if `extent` is given, a value outside [0, extent) is an
     IndexError of the caller and must be reported by whoever evaluates it.
     """
 
-    __slots__ = ("_hash", "extent", "hi", "key", "lo", "term")
+    __slots__ = ("extent", "term")
 
     def __init__(self, term: Term, lo: int, hi: int, extent: Expr | None) -> None:
-        self.term, self.lo, self.hi, self.extent = term, lo, hi, extent
-        self.key = f"data({term!r},{extent})"
-        self._hash = hash((term, lo, hi, extent))
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (
-            isinstance(other, Data)
-            and self.term is other.term
-            and (self.lo, self.hi, self.extent) == (other.lo, other.hi, other.extent)
-        )
-
-    def __reduce__(self) -> tuple[type[Data], tuple[Term, int, int, Expr | None]]:
-        return Data, (self.term, self.lo, self.hi, self.extent)
-
-    def __repr__(self) -> str:
-        return self.key
+        self.term, self.extent = term, extent
+        super().__init__(f"data({term!r},{extent})", lo, hi, (term, lo, hi, extent))
 
     def variables(self) -> frozenset[Var]:
-        """The free axes of the term, and the dimensions of the extent."""
         return self.term.free if self.extent is None else self.term.free | self.extent.variables()
 
-    def substitute(self, env: Mapping[Var, Expr]) -> Expr:
-        """The data at other axis values."""
-        extent = None if self.extent is None else self.extent.substitute(env)
-        return to_expr_atom(Data(substitute(self.term, env), self.lo, self.hi, extent))
+    def substitute(self, env: Mapping[Var, Expr]) -> Expr | None:
+        return self.with_term(substitute(self.term, env), lambda e: e.substitute(env))
 
-    def evaluate(self, env: Mapping[str, int]) -> int:
-        """Not possible without the buffers: the interpreter handles data itself."""
-        raise KeyError(self.key)
+    def with_term(self, term: Term, change: Callable[[Expr], Expr] = lambda e: e) -> Expr | None:
+        """The value of another term, its extent changed too; None if both stay."""
+        extent = None if self.extent is None else change(self.extent)
+        if term is self.term and extent is self.extent:
+            return None
+        return to_expr(Data(term, self.lo, self.hi, extent))
 
 
-def to_expr_atom(atom: Data) -> Expr:
-    """The expression that consists of one data atom."""
-    return Expr((((atom,), 1),))
+def data_atoms(*exprs: Expr) -> Iterator[Data]:
+    """The data atoms of expressions, nested ones included."""
+    return (atom for e in exprs for atom in e.all_atoms() if isinstance(atom, Data))
 
 
 def data(term: Term, extent: Expr) -> Expr:
     """The integer value of `term` as an index into a dimension of size `extent`, checked unless
     its dtype or form proves it in range."""
-    if term.op == "index":
-        inside = is_nonnegative(term.expr) and is_nonnegative(extent - 1 - term.expr)
-        if inside:
-            return term.expr
-    if term.op == "const" and extent.value is not None and 0 <= int(term.payload) < extent.value:  # type: ignore[call-overload]
-        return to_expr(int(term.payload))  # type: ignore[call-overload]
+    if term.op == "index" and is_nonnegative(term.expr) and is_nonnegative(extent - 1 - term.expr):
+        return term.expr
+    if term.op == "const" and extent.value is not None and 0 <= int(term.payload) < extent.value:
+        return to_expr(int(term.payload))
     if term.op == "cast" and term.args[0].dtype == boolean and extent.lo >= 2:
-        return to_expr_atom(Data(term, 0, 1, None))
-    return to_expr_atom(Data(term, 0, max(0, extent.hi - 1), extent))
+        return to_expr(Data(term, 0, 1, None))
+    return to_expr(Data(term, 0, max(0, extent.hi - 1), extent))
 
 
-def _make(op: str, args: tuple[Term, ...], dtype: DType, payload: object = None) -> Term:
+def _make(op: str, args: tuple[Term, ...], dtype: DType, payload: Any = None) -> Term:
     key = (op, args, dtype, (type(payload), repr(payload)) if op == "const" else payload)
     found = _TABLE.get(key)
     if found is not None:
@@ -158,14 +148,32 @@ def _make(op: str, args: tuple[Term, ...], dtype: DType, payload: object = None)
     term = Term()
     term.op, term.args, term.dtype, term.payload = op, args, dtype, payload
     term._hash = hash(key)
-    free: frozenset[Var] = frozenset()
-    for arg in args:
-        free |= arg.free
-    for e in term.indices if op == "load" else (term.expr,) if op in ("index", "cond") else ():
-        free |= e.variables()
-    term.free = free.difference(term.axes) if op in REDUCTIONS else free
+    free = frozenset[Var]().union(*(a.free for a in args), *(e.variables() for e in term.exprs))
+    term.free = free.difference(term.axes)
     _TABLE[key] = term
     return term
+
+
+def make(op: str, args: tuple[Term, ...], dtype: DType, payload: Any = None) -> Term:
+    """Any operation, folded; the dtype of most follows from the arguments."""
+    match op:
+        case "load":
+            return load(payload[0], payload[1], dtype)
+        case "const":
+            return constant(payload, dtype)
+        case "index":
+            return index(payload, dtype)
+        case "cond":
+            return cond(payload)
+        case "cast":
+            return cast(args[0], dtype)
+        case "not":
+            return logical_not(*args)
+        case "select":
+            return select(*args)
+    if op in REDUCTIONS:
+        return reduction(op, payload, *args)
+    return unary(op, *args) if op in UNARY else binary(op, *args)
 
 
 def load(buffer: str, indices: tuple[Expr, ...], dtype: DType) -> Term:
@@ -206,9 +214,7 @@ def logical_not(x: Term) -> Term:
         return x.args[0]
     if x.op == "const":
         return constant(not x.payload, boolean)
-    if x.op == "cond":
-        return cond(-1 - x.expr)
-    return _make("not", (x,), boolean)
+    return cond(-1 - x.expr) if x.op == "cond" else _make("not", (x,), boolean)
 
 
 def unary(op: str, x: Term) -> Term:
@@ -221,7 +227,7 @@ def cast(x: Term, dtype: DType) -> Term:
     if x.dtype == dtype:
         return x
     if x.op == "const" and not x.dtype.is_float and dtype.bits >= 32:
-        return constant(x.payload, dtype)  # type: ignore[arg-type]
+        return constant(x.payload, dtype)
     if x.op == "index" and dtype.is_int and dtype.bits >= 32:
         return _make("index", (), dtype, x.payload)
     return _make("cast", (x,), dtype)
@@ -229,27 +235,25 @@ def cast(x: Term, dtype: DType) -> Term:
 
 def binary(op: str, a: Term, b: Term) -> Term:
     """add, mul, mod, lt or max (NaN wins); on bools add is or, mul is and."""
-    if a.dtype == boolean and op in ("add", "max", "mul"):
-        return _logic("and" if op == "mul" else "or", a, b)
+    if a.dtype == boolean and op not in ("mod", "lt"):
+        return _logic("and" if op in ("mul", "and") else "or", a, b)
+    counted = a.op in ("index", "const") and b.op in ("index", "const") and a.dtype.is_int
     if op == "lt":
-        if a.op in ("index", "const") and b.op in ("index", "const") and a.dtype.is_int:
+        if counted:
             return cond(_as_expr(b) - _as_expr(a) - 1)
         if a.dtype == boolean:
             return _logic("and", logical_not(a), b)
         return _make("lt", (a, b), boolean)
-    if op in ("add", "mul") and a.dtype.is_int and a.dtype.bits >= 32:
-        if a.op in ("index", "const") and b.op in ("index", "const"):
+    if op in ("add", "mul"):
+        if counted and a.dtype.bits >= 32:
             x, y = _as_expr(a), _as_expr(b)
             return index(x + y if op == "add" else x * y, a.dtype)
-    if op in ("add", "mul"):
-        folded = _neutral(op, a, b)
-        if folded is not None:
-            return folded
+        return _neutral(op, a, b) or _make(op, (a, b), a.dtype)
     return _make(op, (a, b), a.dtype)
 
 
 def _as_expr(x: Term) -> Expr:
-    return x.expr if x.op == "index" else to_expr(int(x.payload))  # type: ignore[call-overload]
+    return x.expr if x.op == "index" else to_expr(int(x.payload))
 
 
 def _neutral(op: str, a: Term, b: Term) -> Term | None:
@@ -303,29 +307,14 @@ def reduction(op: str, axes: tuple[Var, ...], *args: Term) -> Term:
     return _make(op, args, args[-1].dtype, axes)
 
 
-_BUILDERS: dict[str, Callable[..., Term]] = {
-    "and": lambda a, b: _logic("and", a, b),
-    "or": lambda a, b: _logic("or", a, b),
-    "not": logical_not,
-    "select": select,
-}
-
-
-def rebuild(term: Term, args: tuple[Term, ...]) -> Term:
-    """The same operation on other arguments, folded again."""
-    if args == term.args:
+def rebuild(
+    term: Term, args: tuple[Term, ...], change: Callable[[Expr], Expr] | None = None
+) -> Term:
+    """The same operation on other arguments and changed integer expressions, folded again."""
+    payload = term.payload if change is None else term.with_exprs(change)
+    if args == term.args and payload == term.payload:
         return term
-    if term.op in BINARY:
-        return binary(term.op, *args)
-    if term.op in UNARY:
-        return unary(term.op, *args)
-    if term.op in _BUILDERS:
-        return _BUILDERS[term.op](*args)
-    if term.op == "cast":
-        return cast(args[0], term.dtype)
-    if term.op in REDUCTIONS:
-        return reduction(term.op, term.axes, *args)
-    return _make(term.op, args, term.dtype, term.payload)
+    return make(term.op, args, term.dtype, payload)
 
 
 def substitute(term: Term, env: Mapping[Var, Expr]) -> Term:
@@ -336,56 +325,57 @@ def substitute(term: Term, env: Mapping[Var, Expr]) -> Term:
         if t.free.isdisjoint(env):
             return t
         if t not in memo:
-            if t.op == "load":
-                new = load(t.buffer, tuple(e.substitute(env) for e in t.indices), t.dtype)
-            elif t.op == "index":
-                new = index(t.expr.substitute(env), t.dtype)
-            elif t.op == "cond":
-                new = cond(t.expr.substitute(env))
-            elif not env.keys().isdisjoint(t.axes):  # an inner axis of the same name is another
+            args = tuple(map(visit, t.args))
+            if not env.keys().isdisjoint(t.axes):  # an inner axis of the same name is another
                 inner = {v: e for v, e in env.items() if v not in t.axes}
-                new = rebuild(t, tuple(substitute(a, inner) for a in t.args))
-            else:
-                new = rebuild(t, tuple(visit(a) for a in t.args))
-            memo[t] = new
+                args = tuple(substitute(a, inner) for a in t.args)
+            memo[t] = rebuild(t, args, lambda e: e.substitute(env))
         return memo[t]
 
     return visit(term)
 
 
-def rename_axes(term: Term, fresh: Callable[[Var], Var]) -> Term:
-    """The term with every bound axis renamed by `fresh`, innermost first."""
-    args = tuple(rename_axes(a, fresh) for a in term.args)
-    if term.op not in REDUCTIONS:
-        return rebuild(term, args)
-    new = tuple(fresh(a) for a in term.axes)
-    env = {old: to_expr(n) for old, n in zip(term.axes, new, strict=True)}
-    return _make(term.op, tuple(substitute(a, env) for a in args), term.dtype, new)
+class Renaming:
+    """Variables, bound ones too, and buffers under other names, inside index data too."""
+
+    def __init__(self, variables: Mapping[Var, Var], buffers: Mapping[str, str]) -> None:
+        self.variables, self.buffers = variables, buffers
+        self._memo: dict[Term, Term] = {}
+
+    def expr(self, e: Expr) -> Expr:
+        """The renamed expression."""
+        return e.map(self._leaf)
+
+    def _leaf(self, atom: Atom) -> Expr | None:
+        if isinstance(atom, Data):
+            return atom.with_term(self.term(atom.term), self.expr)
+        new = self.variables.get(atom) if isinstance(atom, Var) else None
+        return None if new is None else to_expr(new)
+
+    def term(self, t: Term) -> Term:
+        """The renamed term."""
+        if t not in self._memo:
+            payload = t.with_exprs(self.expr)
+            if t.op == "load":
+                payload = (self.buffers.get(t.buffer, t.buffer), payload[1])
+            elif t.axes:
+                payload = tuple(self.variables.get(a, a) for a in t.axes)
+            self._memo[t] = make(t.op, tuple(map(self.term, t.args)), t.dtype, payload)
+        return self._memo[t]
 
 
 def postorder(*roots: Term) -> Iterator[Term]:
     """Every distinct subterm once, arguments first; terms inside data atoms included."""
-    seen: set[Term] = set()
+    seen: dict[Term, None] = {}
 
-    def visit(t: Term) -> Iterator[Term]:
-        if t in seen:
-            return
-        seen.add(t)
-        for e in t.indices if t.op == "load" else (t.expr,) if t.op in ("index", "cond") else ():
-            for inner in _data_terms(e):
-                yield from visit(inner)
-        for a in t.args:
-            yield from visit(a)
-        yield t
+    def visit(t: Term) -> None:
+        if t not in seen:
+            for atom in data_atoms(*t.exprs):
+                visit(atom.term)
+            for a in t.args:
+                visit(a)
+            seen[t] = None
 
     for root in roots:
-        yield from visit(root)
-
-
-def _data_terms(e: Expr) -> Iterator[Term]:
-    for atom in e.atoms():
-        if isinstance(atom, Data):
-            yield atom.term
-        elif not isinstance(atom, Var):
-            yield from _data_terms(atom.a)  # type: ignore[attr-defined]
-            yield from _data_terms(atom.b)  # type: ignore[attr-defined]
+        visit(root)
+    return iter(seen)

@@ -14,7 +14,17 @@ from typing import Any
 
 from luminal.ir import term as terms
 from luminal.ir.dtype import ALL, DType, by_name
-from luminal.ir.expr import Atom, Expr, Var, axis_var, maximum, minimum, to_expr
+from luminal.ir.expr import (
+    Atom,
+    Expr,
+    Var,
+    axis_var,
+    floor_div,
+    maximum,
+    minimum,
+    remainder,
+    to_expr,
+)
 from luminal.ir.graph import ConstantData, Edge, Graph, Node, Output
 from luminal.ir.ops import PRIMITIVES
 from luminal.ir.plan import Buffer, Kernel, Loop, Online, Plan, Reg, Schedule, Stage, Store
@@ -36,7 +46,7 @@ class Reader:
         self.names: dict[str, Any] = {d.name: d for d in ALL}
         self.names |= {"inf": float("inf"), "nan": float("nan")}
         self.calls = {
-            "div": operator.floordiv, "mod": operator.mod, "min": minimum, "max": maximum, **calls,
+            "div": floor_div, "mod": remainder, "min": minimum, "max": maximum, **calls,
         }  # fmt: skip
 
     def run(self, text: str) -> None:
@@ -181,7 +191,7 @@ class _TermPrinter:
         if isinstance(atom, Data):
             extent = "None" if atom.extent is None else self.expr(atom.extent)
             return f"data({self.names[atom.term]}, {atom.lo}, {atom.hi}, {extent})"
-        return f"{atom.symbol}({self.expr(atom.a)}, {self.expr(atom.b)})"  # type: ignore[attr-defined]
+        return f"{atom.op}({self.expr(atom.a)}, {self.expr(atom.b)})"  # type: ignore[attr-defined]
 
     def exprs(self, values: tuple[Expr, ...]) -> str:
         return f"[{', '.join(map(self.expr, values))}]"

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from luminal.ir.canonical import rename_buffers, rename_in_expr
 from luminal.ir.expr import Var, axis_var, to_expr
 from luminal.ir.plan import Buffer, Kernel, Plan, Store
 from luminal.ir.space import Result, Source, Space
-from luminal.ir.term import Term, load
+from luminal.ir.term import Renaming, Term, load
 from luminal.ir.view import Shape
 from luminal.search.pieces import pieces
 
@@ -79,8 +78,8 @@ def _instantiate(space: Space, picked: list[Picked]) -> tuple[list[_Step], dict[
         names |= {s.name: n for s, n in zip(region.sources, call.sources, strict=True)}
         for i, term, us in picked[call.region].kernels:
             cut = region.cuts[i]
-            index = tuple(rename_in_expr(e, names) for e in cut.index)
-            store = Store(names[cut.name], index, rename_buffers(term, names))
+            new = Renaming({}, names)
+            store = Store(names[cut.name], tuple(map(new.expr, cut.index)), new.term(term))
             parts = pieces(Kernel("", cut.axes, (store,), None, cut.ordered))
             for kernel in parts:
                 step = _Step(kernel, names.get(cut.dest, ""), us / len(parts), kernel.reads())

@@ -13,23 +13,7 @@ from luminal.ir.expr import Var
 from luminal.ir.plan import Plan, with_sizes
 from luminal.ir.space import Choice, Region, Space
 from luminal.ir.target import Target
-from luminal.ir.term import (
-    BINARY,
-    REDUCTIONS,
-    UNARY,
-    Term,
-    binary,
-    cast,
-    cond,
-    constant,
-    index,
-    load,
-    logical_not,
-    postorder,
-    reduction,
-    select,
-    unary,
-)  # fmt: skip
+from luminal.ir.term import REDUCTIONS, Term, cast, make, postorder
 from luminal.search.assemble import Picked, assemble
 from luminal.search.naming import rename_apart
 from luminal.search.roofline import NEVER, POWER, SMALL_LOOP, WEIGHTS, Machine, kernel_us, value_of
@@ -227,8 +211,8 @@ class _Solver:
 
         def visit(v: int) -> Term:
             if v not in memo:
-                choice = best[v].choice
-                memo[v] = make_term(choice, tuple(visit(a) for a in choice.args))
+                c = best[v].choice
+                memo[v] = make(c.op, tuple(map(visit, c.args)), c.dtype, c.payload)
             return memo[v]
 
         return visit(root)
@@ -243,29 +227,3 @@ class _Solver:
 
 def _buffers(term: Term) -> set[str]:
     return {t.buffer for t in postorder(term) if t.op == "load"}
-
-
-def make_term(choice: Choice, args: tuple[Term, ...]) -> Term:
-    """The term of one choice on given arguments."""
-    op, payload = choice.op, choice.payload
-    if op == "const":
-        return constant(payload, choice.dtype)  # type: ignore[arg-type]
-    if op == "load":
-        return load(payload[0], payload[1], choice.dtype)  # type: ignore[index]
-    if op == "index":
-        return index(payload, choice.dtype)  # type: ignore[arg-type]
-    if op == "cond":
-        return cond(payload)  # type: ignore[arg-type]
-    if op in UNARY:
-        return unary(op, *args)
-    if op in BINARY:
-        return binary(op, *args)
-    if op in REDUCTIONS:
-        return reduction(op, payload, *args)  # type: ignore[arg-type]
-    if op == "cast":
-        return cast(args[0], choice.dtype)
-    if op == "select":
-        return select(*args)
-    if op == "not":
-        return logical_not(*args)
-    return binary("mul" if op == "and" else "add", *args)

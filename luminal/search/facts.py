@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from luminal.ir.dtype import DType, accumulator
-from luminal.ir.expr import Atom, Div, Expr, Mod, Var, axis_var, to_expr
+from luminal.ir.expr import Atom, Binary, Expr, Var, axis_var, to_expr
 from luminal.ir.layout import Layout, flatten
 from luminal.ir.plan import Buffer, Item, Kernel, Loop, Store
 from luminal.ir.target import Target
-from luminal.ir.term import REDUCTIONS, Data, Term
+from luminal.ir.term import REDUCTIONS, Term, data_atoms
 
 __all__ = ["Access", "Facts", "has_data"]
 
@@ -39,7 +39,7 @@ class Access:
 
 def _divisors(atoms: Iterator[Atom], axis: Var) -> Iterator[int]:
     for atom in atoms:
-        if isinstance(atom, (Div, Mod)):
+        if isinstance(atom, Binary) and atom.op in ("div", "mod"):
             if axis in atom.a.variables():
                 slope, size = atom.a.coefficient(axis), atom.b.value
                 step = slope.value if slope is not None else None
@@ -226,9 +226,4 @@ class Facts:
 
 def has_data(e: Expr) -> bool:
     """True if a gather decides the value of an index expression."""
-    for atom in e.atoms():
-        if isinstance(atom, Data):
-            return True
-        if not isinstance(atom, Var) and (has_data(atom.a) or has_data(atom.b)):  # type: ignore[attr-defined]
-            return True
-    return False
+    return any(True for _ in data_atoms(e))

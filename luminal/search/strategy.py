@@ -130,8 +130,7 @@ class _Search:
 
     def _key(self, task: Task) -> str:
         text = kernel_text(replace(task.kernel, schedule=None))  # a repr would unfold shared terms
-        bound = [a for t in task.kernel.subterms() for a in t.axes]
-        axes = [(a.name, a.lo, a.hi, a.bound) for a in dict.fromkeys((*task.kernel.axes, *bound))]
+        axes = [(a.name, a.lo, a.hi, a.bound) for a in task.kernel.all_axes()]
         return digest(VERSION, self.versions, self.target, task.buffers, task.hints, text, axes,
                       self.config.threads, self.full)  # fmt: skip
 

@@ -10,11 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from luminal.ir.canonical import Canonical, canonical, rename_schedule
-from luminal.ir.expr import Div, Expr, Mod, Var, to_expr
+from luminal.ir.expr import Expr, Var, to_expr
 from luminal.ir.layout import Layout
 from luminal.ir.plan import Buffer, Kernel, Plan, Schedule
 from luminal.ir.target import Target
-from luminal.ir.term import Data
 from luminal.search.facts import Facts
 from luminal.search.schedule import Candidate, candidates, default
 
@@ -192,4 +191,4 @@ def _free_buffers(plan: Plan) -> set[str]:
 
 
 def _divides(e: Expr) -> bool:
-    return any(isinstance(a, (Div, Mod, Data)) for a in e.atoms())
+    return any(not isinstance(a, Var) for a in e.atoms())

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from luminal.ir.expr import Div, Expr, MaxOf, MinOf, Mod, Var, const, to_expr
+from luminal.ir.expr import Binary, Expr, Var, const, to_expr
 from luminal.ir.term import Term, postorder, reduction, substitute
 from luminal.ir.view import Shape
 
@@ -48,13 +48,11 @@ def divisors(body: Term, axis: Var) -> tuple[int, ...]:
 
 def _by(e: Expr, axis: Var) -> set[int]:
     found: set[int] = set()
-    for atom in e.atoms():
-        if isinstance(atom, Div | Mod) and atom.b.value is not None:
+    for atom in e.all_atoms():
+        if isinstance(atom, Binary) and atom.op in ("div", "mod") and atom.b.value is not None:
             slope = atom.a.coefficient(axis)
             if slope is not None and slope.value == 1:
                 found.add(atom.b.value)
-        if isinstance(atom, Div | Mod | MinOf | MaxOf):
-            found |= _by(atom.a, axis) | _by(atom.b, axis)
     return found
 
 
