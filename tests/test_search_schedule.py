@@ -14,8 +14,9 @@ from luminal.codegen.lower import lower
 from luminal.ir.layout import is_valid
 from luminal.ir.plan import Loop, Online, Reg, Stage
 from luminal.ir.target import Target
+from luminal.search.points import register_tiles
+from luminal.search.roles import waste
 from luminal.search.schedule import Candidate, candidates
-from luminal.search.tiles import register_tiles, waste
 from luminal.search.timing import Trial
 from luminal.workbench import run_trial
 from tests.search_kernels import AVX2, AVX512, SSE, ZOO, Case

@@ -81,14 +81,15 @@ class Facts:
         """The same kernel where these terms are read from local memory."""
         return replace(self, staged=self.staged | set(staged))
 
-    def walk(self, *terms: Term) -> Iterator[Term]:
-        """Distinct subterms, arguments first, without what is staged or inside index data."""
+    def walk(self, *terms: Term, inside: bool = True) -> Iterator[Term]:
+        """Distinct subterms, arguments first, without what is staged or in index data; what
+        reductions are over only if `inside`."""
         seen: set[Term] = set(self.staged)
 
         def visit(t: Term) -> Iterator[Term]:
             if t not in seen:
                 seen.add(t)
-                for a in t.args:
+                for a in t.args if inside or t.op not in REDUCTIONS else ():
                     yield from visit(a)
                 yield t
 
@@ -97,32 +98,14 @@ class Facts:
 
     def tops(self, *terms: Term) -> tuple[Term, ...]:
         """Reductions that are not inside another one, in order of first use."""
-        found: dict[Term, None] = {}
-        seen: set[Term] = set(self.staged)
-
-        def visit(t: Term) -> None:
-            if t in seen:
-                return
-            seen.add(t)
-            if t.op in REDUCTIONS:
-                found[t] = None
-                return
-            for a in t.args:
-                visit(a)
-
-        for term in terms:
-            visit(term)
-        return tuple(found)
+        return tuple(t for t in self.walk(*terms, inside=False) if t.op in REDUCTIONS)
 
     def bound(self, *terms: Term) -> tuple[Var, ...]:
         """Axes bound by reductions in terms, outer reductions first, without those of extent 1."""
-        found: dict[Var, None] = {}
-        level = list(self.tops(*terms))
-        while level:
-            for r in level:
-                found.update((a, None) for a in r.axes if self.largest(a) > 1)
-            level = list(self.tops(*(a for r in level for a in r.args)))
-        return tuple(found)
+        tops = self.tops(*terms)
+        own = [a for r in tops for a in r.axes if self.largest(a) > 1]
+        within = self.bound(*(a for r in tops for a in r.args)) if tops else ()
+        return tuple(dict.fromkeys((*own, *within)))
 
     def number(self, e: Expr) -> int | None:
         """The typical value of an expression over symbolic dimensions; None if it has axes."""

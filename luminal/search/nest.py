@@ -1,23 +1,39 @@
-"""Nests: one loop nest of a kernel, and how its free axes become grid, serial and register loops.
+"""Nests: from a list of steps to a schedule.
 
-In: `Facts` and the free axes, values and stores of a nest. Out: loop lists with the grid marked.
-Shared by the generators of contraction, streaming and online schedules.
+In: `Facts`, the free axes and values of a `Nest`, and a `Point`: in which steps its axes are cut
+and what is kept in local memory, from the outermost in. Out: `Schedule`s. Every loop nest that
+search makes, that of a kernel or inside a stage, comes from here; nothing here decides.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from luminal.ir.expr import UNBOUNDED, Var
 from luminal.ir.layout import Layout
-from luminal.ir.plan import Item, Loop, Reg, Schedule
+from luminal.ir.plan import Item, Loop, Online, Reg, Schedule, Stage
 from luminal.ir.term import Term
 from luminal.search.facts import Access, Facts
 
-__all__ = ["Nest", "Option", "assign_grid", "serial_loops", "vector_regs"]
+__all__ = ["GROUP", "Candidate", "Keep", "Nest", "Point", "Step", "local"]
 
+GROUP = 4
+"""Bytes that a dot product instruction sums per lane."""
 CHUNK_US = 12.0
 CHUNKS_PER_CORE = (4, 24)
+
+Step = tuple[Var, int]
+"""An axis, and how much of it is left inside."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A schedule, the layouts of buffers that it wants changed, and a relative cost."""
+
+    schedule: Schedule
+    layouts: dict[str, Layout] = field(default_factory=dict)
+    cost: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +41,7 @@ class Nest:
     """`values` for every point of the `free` axes; `stores` is empty for a local result.
 
     `parallel` permits grid loops; `ordered` axes keep their order and are never vector lanes.
+    `rows`, if any, are the outermost steps, which alone are handed to threads.
     """
 
     free: tuple[Var, ...]
@@ -32,26 +49,97 @@ class Nest:
     stores: tuple[Access, ...] = ()
     parallel: bool = True
     ordered: tuple[str, ...] = ()
+    rows: tuple[Step, ...] = ()
+
+
+def _registers(
+    steps: Sequence[object], lane: Var | None, lanes: int, role: str, dots: tuple[Var, ...]
+) -> tuple[Reg, ...]:
+    """Whatever the innermost steps leave of an axis is in registers, the lanes last."""
+    left: dict[Var, int] = {}
+    for step in reversed(steps):
+        if isinstance(step, tuple):
+            left.setdefault(*step)
+    regs: list[Reg] = []
+    for axis, size in left.items():
+        if axis in dots:
+            regs += [Reg(axis.name, GROUP, "unroll"), Reg(axis.name, 1, "dot")]
+        elif axis != lane and size > 1:
+            regs.append(Reg(axis.name, 1, "unroll"))
+    if lane is not None:
+        regs += [Reg(lane.name, lanes, role)] if left[lane] > lanes else []
+        regs.append(Reg(lane.name, 1, "vector"))
+    return tuple(regs)
+
+
+def local(steps: Sequence[Step], lane: Var | None = None, lanes: int = 1) -> Schedule:
+    """The schedule of a nest inside a stage or an online loop: exactly these steps."""
+    loops = tuple(Loop(axis.name, size) for axis, size in steps)
+    return Schedule(loops, _registers(steps, lane, lanes, "unroll", ()))
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
-    """One way to run a nest: loops, registers, layouts it needs, and a relative cost."""
+class Keep:
+    """A term to hold in local memory, computed in `steps`; `levels` are the inner ones of its
+    layout."""
 
-    items: tuple[Item, ...]
-    regs: tuple[Reg, ...]
-    cost: float
-    layouts: dict[str, Layout] = field(default_factory=dict)
-    prefetch: tuple[tuple[str, int], ...] = ()
+    term: Term
+    steps: tuple[Step, ...]
+    lane: Var | None = None
+    lanes: int = 1
+    levels: tuple[Step, ...] = ()
 
-    def schedule(self) -> Schedule:
-        """The schedule of this option."""
-        return Schedule(self.items, self.regs, self.prefetch)
+    def stage(self, facts: Facts, around: Sequence[Item]) -> Stage:
+        """The stage inside the items `around`."""
+        nest = local(self.steps, self.lane, self.lanes)
+        layout = facts.local_layout(self.term, around, self.levels) if self.levels else ()
+        return Stage(facts.subterm(self.term), nest.items, nest.regs, layout)
 
 
-def work_us(facts: Facts, nest: Nest) -> float:
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One way to run a nest: `steps` from the outermost in, and what grid loops may cut.
+
+    `lane` carries `lanes` neighbours per register, several of them in `role`; `dots` are summed
+    by dot product instructions; loops over `masked` axes are split.
+    """
+
+    steps: tuple[Step | Keep | Online, ...]
+    grid: tuple[Step, ...]
+    lane: Var | None = None
+    lanes: int = 1
+    role: str = "unroll"
+    dots: tuple[Var, ...] = ()
+    masked: frozenset[Var] = frozenset()
+
+    def schedule(self, facts: Facts, nest: Nest) -> Schedule:
+        """Loops for the steps that leave less of an axis. The lanes always get theirs, so that
+        their number never hangs on an extent."""
+        items: list[Item] = []
+        items += _grid(facts, nest, self.grid)
+        left = {i.axis: i.tile for i in items if isinstance(i, Loop)}
+        for step in self.steps:
+            if isinstance(step, Keep):
+                items.append(step.stage(facts, items))
+            elif isinstance(step, Online):
+                items.append(step)
+            else:
+                axis, size = step
+                whole = facts.extent(axis) if facts.is_static(axis) else UNBOUNDED
+                now = left.get(axis.name, whole)
+                needed = now != size and (axis == self.lane or axis in self.masked)
+                if now > size or needed:
+                    split = axis in self.masked and (axis in nest.free or size == 1)
+                    items.append(Loop(axis.name, size, split))
+                    left[axis.name] = size
+        regs = _registers(self.steps, self.lane, self.lanes, self.role, self.dots)
+        return Schedule(tuple(items), regs)
+
+
+def _work_us(facts: Facts, nest: Nest) -> float:
     """Rough time of a nest on one core, microseconds."""
     points = 1.0
+    facts = replace(facts, staged=frozenset()) if nest.rows else facts
     bound = facts.bound(*nest.values)
     for a in (*nest.free, *bound):
         points *= facts.extent(a)
@@ -61,56 +149,22 @@ def work_us(facts: Facts, nest: Nest) -> float:
     return points * 4 * streams / (facts.target.bandwidth_gbs * 1e3)
 
 
-def assign_grid(
-    facts: Facts, nest: Nest, steps: list[tuple[Var, int]]
-) -> tuple[list[Loop], dict[Var, int]]:
-    """Grid loops over (axis, smallest step) pairs, and the tile that each leaves inside.
-
-    Enough chunks for every core to balance, none too small to be worth handing out.
-    """
-    left = {a: facts.extent(a) if facts.is_static(a) else UNBOUNDED for a in nest.free}
+def _grid(facts: Facts, nest: Nest, steps: Sequence[Step]) -> list[Loop]:
+    """Grid loops over (axis, smallest step) pairs: enough chunks for every core to balance, none
+    too small to be worth handing out."""
     loops: list[Loop] = []
-    if not nest.parallel:
-        return loops, left
     low, high = (facts.target.cores * c for c in CHUNKS_PER_CORE)
-    wanted = max(1.0, min(high, max(low, work_us(facts, nest) / CHUNK_US)))
+    wanted = max(1.0, min(high, max(low, _work_us(facts, nest) / CHUNK_US)))
     count = 1
-    for axis, step in steps:
+    for axis, step in steps if nest.parallel else ():
         blocks = -(-facts.extent(axis) // step)
         if blocks <= 1 and facts.is_static(axis):
             continue
-        share = max(1, round(wanted / count))
-        each = max(1, blocks // share)
+        each = max(1, blocks // max(1, round(wanted / count)))
         if facts.is_static(axis) and each >= blocks:
             break
         loops.append(Loop(axis.name, step * each, grid=True))
-        left[axis] = step * each
         count *= -(-blocks // each)
         if count >= wanted:
             break
-    return loops, left
-
-
-def serial_loops(
-    facts: Facts,
-    steps: list[tuple[Var, int]],
-    left: dict[Var, int],
-    masked: frozenset[Var],
-    vector: Var | None,
-) -> list[Item]:
-    """Loops inside the grid that bring every axis down to its step; masked axes are split.
-
-    The vector axis always gets its loop, so that the number of lanes never hangs on its extent.
-    """
-    loops: list[Item] = []
-    for axis, step in steps:
-        whole = facts.is_static(axis) and facts.extent(axis) <= step
-        if left[axis] != step and (not whole or axis is vector or axis in masked):
-            loops.append(Loop(axis.name, step, split=axis in masked))
     return loops
-
-
-def vector_regs(axis: Var, lanes: int, vectors: int, role: str = "unroll") -> list[Reg]:
-    """`vectors` registers of `lanes` neighbours along an axis."""
-    outer = [Reg(axis.name, lanes, role)] if vectors > 1 else []
-    return [*outer, Reg(axis.name, 1, "vector")]

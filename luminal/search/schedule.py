@@ -8,19 +8,16 @@ with which strides, under which masks and reductions. Knows no operator, measure
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from luminal.ir.expr import Var, to_expr
-from luminal.ir.layout import Layout
-from luminal.ir.plan import Buffer, Item, Kernel, Loop, Reg, Schedule, Stage
+from luminal.ir.plan import Buffer, Item, Kernel, Loop, Schedule, Stage
 from luminal.ir.target import Target
 from luminal.ir.term import REDUCTIONS, Term, substitute
-from luminal.search.contract import contractions
-from luminal.search.dots import dots
 from luminal.search.facts import Facts
-from luminal.search.nest import Nest, Option, assign_grid, serial_loops
+from luminal.search.nest import Candidate, Keep, Nest
 from luminal.search.online import rescalables
-from luminal.search.stream import streams
+from luminal.search.points import options
 
 __all__ = ["Candidate", "candidates", "default"]
 
@@ -28,14 +25,8 @@ LOCAL_ROW_LIMIT = 1 << 16
 MAIN_ROWS = 64
 LANE_VECTORS = 2
 
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A schedule, the layouts of buffers that it wants changed, and a relative cost."""
-
-    schedule: Schedule
-    layouts: dict[str, Layout] = field(default_factory=dict)
-    cost: float = 1.0
+_Placed = tuple[Stage, frozenset[Var]]
+"""A stage and the axes inside whose loops it belongs."""
 
 
 def default(
@@ -56,154 +47,104 @@ def candidates(
     With `limit` only about so many of the best are made.
     """
     facts = Facts(kernel, buffers, target, hints or {}, {}, free_layout)
+    free = tuple(a for a in kernel.axes if facts.largest(a) > 1)
+    stores = tuple(facts.store(s) for s in kernel.stores)
+    nest = Nest(free, tuple(s.value for s in kernel.stores), stores, not kernel.ordered,
+                kernel.ordered)  # fmt: skip
     found: dict[Schedule, Candidate] = {}
-    for option in _options(facts, limit):
-        schedule = option.schedule()
-        if schedule not in found:
-            layouts = {b: x for b, x in option.layouts.items() if x != buffers[b].layout}
-            found[schedule] = Candidate(schedule, layouts, option.cost)
-    plain = Schedule()
-    found.setdefault(plain, Candidate(plain, {}, 50.0))
+    made = rescalables(facts, nest, limit) or _after_statistics(facts, nest, limit)
+    for c in (*made, Candidate(Schedule(), {}, 50.0)):
+        layouts = {b: x for b, x in c.layouts.items() if x != buffers[b].layout}
+        found.setdefault(c.schedule, replace(c, layouts=layouts))
     return list(found.values())
 
 
-def _options(facts: Facts, limit: int | None) -> list[Option]:
-    kernel = facts.kernel
-    free = tuple(a for a in kernel.axes if facts.largest(a) > 1)
-    values = tuple(s.value for s in kernel.stores)
-    stores = tuple(facts.store(s) for s in kernel.stores)
-    nest = Nest(free, values, stores, not kernel.ordered, kernel.ordered)
-    online = rescalables(facts, nest, limit)
-    if online:
-        return online
-    statistics = _statistics(facts, nest)
-    if statistics:
-        return _with_statistics(facts, nest, statistics, limit)
-    if facts.tops(*values):
-        return [*dots(facts, nest), *contractions(facts, nest, limit)]
-    return streams(facts, nest)
-
-
-def _statistics(facts: Facts, nest: Nest) -> list[Term]:
-    """Reductions over fewer axes than the kernel has, or inside others; what others need first."""
-    free = set(nest.free)
-    main = [r for r in facts.tops(*nest.values) if free <= r.free]
+def _after_statistics(facts: Facts, nest: Nest, limit: int | None) -> list[Candidate]:
+    """Candidates in which the statistics of rows go to local memory as soon as their rows are
+    fixed: reductions over fewer axes than the kernel has, or inside others."""
     known = {*facts.kernel.axes, *facts.kernel.dims()}
-    return [
-        t for t in facts.walk(*nest.values)
-        if t.op in REDUCTIONS and t not in main and t.free <= known
-    ]  # fmt: skip
-
-
-def _largest_hoisted(facts: Facts, nest: Nest, r: Term) -> Term:
-    """The biggest term around a statistic that needs no further axis and no other statistic."""
-    inside = set(facts.walk(r))
-    best = r
-    for t in facts.walk(*nest.values):
-        within = set(facts.walk(t))
-        others = any(x.op in REDUCTIONS and x not in inside for x in within)
-        if r in within and not others and t.free <= r.free and t.dtype == r.dtype:
-            best = t if t not in nest.values else best
-    return best
-
-
-def _with_statistics(
-    facts: Facts, nest: Nest, statistics: list[Term], limit: int | None
-) -> list[Option]:
-    """Statistics of rows go to local memory as soon as their rows are fixed."""
-    rows = {a for r in statistics for a in r.free} & set(nest.free)
+    wide = [r for r in facts.tops(*nest.values) if set(nest.free) <= r.free]
+    statistics = [t for t in facts.walk(*nest.values)
+                  if t.op in REDUCTIONS and t not in wide and t.free <= known]  # fmt: skip
+    rows = [a for a in nest.free if any(a in r.free for r in statistics)]
     main = facts.after(*statistics).tops(*nest.values)
-    lane = None if main else _lane_of_rows(facts, nest, rows)
-    tiles = {a: MAIN_ROWS if main else LANE_VECTORS * facts.lanes(nest.values[0].dtype)
-             if a is lane else 1 for a in rows}  # fmt: skip
-    after = facts
-    stages: list[tuple[Stage, frozenset[Var]]] = []
-    for r in statistics:
-        if any(r in set(facts.walk(t)) for t in after.staged - {r}) and r in after.staged:
-            continue
-        stage, after = _statistic_stage(after, nest, r, tiles)
-        stages.append((stage, r.free & frozenset(nest.free)))
-    if main:
-        inner = [*dots(after, nest), *contractions(after, nest, limit)]
-        return [replace(o, items=_insert(facts, o.items, stages)) for o in inner]
-    rest = tuple(a for a in nest.free if a not in rows)
-    order = [(a, tiles[a]) for a in nest.free if a in rows]
-    grid, left = assign_grid(facts, nest, order)
-    head = (*grid, *serial_loops(facts, order, left, frozenset(), lane))
-    shared = tuple(s for s, _ in stages)
-    if lane is None:
-        shared, after = _shared_row(after, nest, rest, statistics, shared)
-        inner = streams(after, replace(nest, free=rest, parallel=False))
-    else:
-        inside = after.within({lane: tiles[lane]})
-        inner = streams(inside, replace(nest, free=(*rest, lane), parallel=False))
-    return [replace(o, items=(*head, *shared, *o.items)) for o in inner]
-
-
-def _lane_of_rows(facts: Facts, nest: Nest, rows: set[Var]) -> Var | None:
-    """The axis of the rows along which the result is contiguous, if the row itself is not."""
     lanes = facts.lanes(nest.values[0].dtype)
-    able = [a for a in nest.free if a in rows and facts.extent(a) >= lanes // 2
-            and a.name not in nest.ordered]  # fmt: skip
+    lane = _lane_of_rows(facts, nest, rows, lanes) if not main else None
+    tiles = {a: MAIN_ROWS if main else LANE_VECTORS * lanes if a == lane else 1 for a in rows}
+    after, stages = facts, list[_Placed]()
+    for r in statistics:
+        if r not in after.staged:
+            stage, after = _statistic(after, nest, r, tiles)
+            stages.append((stage, r.free & set(nest.free)))
+    if statistics and not main:
+        if lane is None:
+            stages, after = _shared_row(after, nest, rows, statistics, stages)
+        nest = replace(nest, rows=tuple(tiles.items()), parallel=nest.parallel and bool(rows))
+    found = options(after, nest, limit)
+    return [replace(c, schedule=_insert(facts, c.schedule, stages)) for c in found]
+
+
+def _lane_of_rows(facts: Facts, nest: Nest, rows: list[Var], lanes: int) -> Var | None:
+    """The axis of the rows along which the result is contiguous, if the row itself is not."""
+    able = [a for a in rows if facts.extent(a) >= lanes // 2 and a.name not in nest.ordered]
     return next((a for a in able if facts.stride(nest.stores[0], a, lanes) == 1), None)
 
 
-def _statistic_stage(
-    facts: Facts, nest: Nest, r: Term, tiles: Mapping[Var, int]
-) -> tuple[Stage, Facts]:
-    """The stage that computes one statistic for a tile of rows, and the facts behind it."""
-    whole = _largest_hoisted(facts, nest, r)
+def _statistic(facts: Facts, nest: Nest, r: Term, tiles: Mapping[Var, int]) -> tuple[Stage, Facts]:
+    """The stage that computes one statistic for a tile of rows, and the facts behind it.
+
+    It keeps the biggest term around it that needs no further axis and no other statistic.
+    """
+    inside, whole = set(facts.walk(r)), r
+    for t in facts.walk(*nest.values):
+        within = set(facts.walk(t))
+        others = any(x.op in REDUCTIONS and x not in inside for x in within)
+        same = t.free <= r.free and t.dtype == r.dtype and t not in nest.values
+        whole = t if r in within and not others and same else whole
     rows = tuple(a for a in nest.free if a in r.free)
     wide = tuple(a for a in rows if tiles[a] > 1)
-    options = contractions(facts.within(tiles), Nest(wide, (r,), (), False), 1)
-    body = options[0] if options else Option((), (), 1.0)
+    body = options(facts.within(tiles), Nest(wide, (r,), (), False), 1)[0].schedule
     items = (*(Loop(a.name, 1) for a in rows if a not in wide), *body.items)
     return Stage(facts.subterm(whole), items, body.regs), facts.after(whole, r)
 
 
-def _insert(
-    facts: Facts, items: tuple[Item, ...], stages: list[tuple[Stage, frozenset[Var]]]
-) -> tuple[Item, ...]:
+def _insert(facts: Facts, schedule: Schedule, stages: list[_Placed]) -> Schedule:
     """Stages placed after the last loop over their axes, but before what needs them."""
     subterms = facts.kernel.subterms()
-    out = list(items)
+    out: list[Item] = list(schedule.items)
     place = 0
     for stage, axes in stages:
         names = {a.name for a in axes}
-        own = [n + 1 for n, i in enumerate(out)
-               if isinstance(i, Loop) and (i.axis in names or i.grid)]  # fmt: skip
+        mine = set(facts.walk(subterms[stage.term]))
+        summed = {a.name for t in mine for a in t.axes}
+        loops = [(n, i) for n, i in enumerate(out) if isinstance(i, Loop)]
         users = [n for n, i in enumerate(out) if isinstance(i, Stage)
                  and subterms[stage.term] in set(facts.walk(subterms[i.term]))]  # fmt: skip
-        summed = {a.name for t in facts.walk(subterms[stage.term]) for a in t.axes}
-        parted = [n for n, i in enumerate(out) if isinstance(i, Loop) and i.axis in summed]
-        place = max([place, *own])
-        place = min([place, *users, *parted])  # a loop over what it sums would leave it a part
+        parted = [n for n, i in loops if i.axis in summed]  # inside, a part would be summed
+        place = max([place, *(n + 1 for n, i in loops if i.axis in names or i.grid)])
+        place = min([place, *users, *parted])
         out.insert(place, stage)
         place += 1
-    return tuple(out)
+    return replace(schedule, items=tuple(out))
 
 
 def _shared_row(
-    facts: Facts, nest: Nest, rest: tuple[Var, ...], statistics: list[Term],
-    stages: tuple[Stage, ...],
-) -> tuple[tuple[Stage, ...], Facts]:  # fmt: skip
+    facts: Facts, nest: Nest, rows: list[Var], statistics: list[Term], stages: list[_Placed]
+) -> tuple[list[_Placed], Facts]:
     """Keep a costly value that both a statistic and the result need, instead of making it twice."""
-    if len(rest) != 1:
+    rest = [a for a in nest.free if a not in rows]
+    if len(rest) != 1 or facts.largest(rest[0]) > LOCAL_ROW_LIMIT:
         return stages, facts
-    j = rest[0]
-    if facts.largest(j) > LOCAL_ROW_LIMIT:
-        return stages, facts
+    (j,) = rest
     for position, r in enumerate(statistics):
         if r.op != "sum" or len(r.axes) != 1 or r.axes[0].extent != j.extent:
             continue
         body = r.args[0]
         twin = substitute(body, {r.axes[0]: to_expr(j)})
-        if twin in set(facts.walk(*nest.values)) and any(
-            t.op in ("exp2", "log2", "sin") for t in facts.walk(twin)
-        ):
+        costly = any(t.op in ("exp2", "log2", "sin") for t in facts.walk(twin))
+        if costly and twin in set(facts.walk(*nest.values)):
             lanes = facts.lanes(twin.dtype)
-            nest_items = (Loop(j.name, lanes * 4),)
-            regs = (Reg(j.name, lanes, "unroll"), Reg(j.name, 1, "vector"))
-            stage = Stage(facts.subterm(twin), nest_items, regs, (), (facts.subterm(body),))
-            return (*stages[:position], stage, *stages[position:]), facts.after(twin)
+            stage = Keep(twin, ((j, lanes * 4),), j, lanes).stage(facts, ())
+            placed = (replace(stage, same=(facts.subterm(body),)), frozenset(rows))
+            return [*stages[:position], placed, *stages[position:]], facts.after(twin)
     return stages, facts
