@@ -166,22 +166,6 @@ def unary_cases(lanes: int) -> list[Case]:
     return cases
 
 
-def half_cases(lanes: int) -> list[Case]:
-    """Arithmetic on f16 operands computes in f32 and rounds once."""
-    a = np.nan_to_num(values(dt.f16, lanes, 1), posinf=3, neginf=2).astype(np.float16)
-    b = values(dt.f16, lanes, 2)
-    wide = a.astype(np.float32), b.astype(np.float32)
-    kinds = (dt.f16, dt.f16)
-    return [
-        Case("add", [a, b], kinds, dt.f16, (wide[0] + wide[1]).astype(np.float16)),
-        Case("mul", [a, b], kinds, dt.f16, (wide[0] * wide[1]).astype(np.float16)),
-        Case("max", [a, b], kinds, dt.f16, np.maximum(a, b)),
-        Case("lt", [a, b], kinds, dt.boolean, a < b),
-        Case("sqrt", [a], kinds[:1], dt.f16, np.sqrt(wide[0]).astype(np.float16)),
-        Case("reduce_max", [a], kinds[:1], dt.f16, np.max(a, keepdims=True)),
-    ]
-
-
 def dot_cases(lanes: int) -> list[Case]:
     """All of -128, -127, 127, 0 and 255 meet."""
     cases = []
@@ -199,7 +183,7 @@ def dot_cases(lanes: int) -> list[Case]:
     return cases
 
 
-GROUPS = (binary_cases, division_cases, unary_cases, half_cases, dot_cases)
+GROUPS = (binary_cases, division_cases, unary_cases, dot_cases)
 
 
 @pytest.mark.parametrize("target", runnable())

@@ -7,12 +7,14 @@ explicit, everything is inline. Decides nothing about the kernel.
 
 from __future__ import annotations
 
+import functools
+import operator
 import re
 
 from luminal.codegen import llvm_memory
 from luminal.codegen.llvm_dot import dot4
 from luminal.codegen.llvm_ops import instruction
-from luminal.codegen.llvm_types import ELEMENT, MEMORY, Emitter, constant, suffix, vector
+from luminal.codegen.llvm_text import ELEMENT, MEMORY, Emitter, Reg
 from luminal.codegen.loopir import (
     Block,
     Fail,
@@ -41,9 +43,9 @@ def print_function(function: Function, target: Target) -> str:
     Symbols of the C library that it may call: fmod, fmodf (op mod), sin (op sin, huge arguments).
     """
     printer = _Printer(function, target)
-    body = printer.main()
-    grid = printer.size("_grid", function.grid, function.grid_value)
-    cost = printer.size("_cost", function.cost, function.cost_value)
+    body = printer.define("", function.body)
+    grid = printer.define("_grid", function.grid, function.grid_value)
+    cost = printer.define("_cost", function.cost, function.cost_value)
     emitter = printer.emitter
     head = "\n".join(emitter.declared)
     loops = "\n".join(f"!{i} = distinct !{{!{i}, !0}}" for i in range(2, 2 + emitter.loops))
@@ -57,121 +59,95 @@ def print_function(function: Function, target: Target) -> str:
 
 
 class _Printer:
-    """State while one kernel is printed: `texts` maps names of values to operand texts, `lets` to
-    their definitions; `nibbles` are values loaded from u4."""
+    """Prints one kernel. For the function at hand, `regs` maps names of values to operands, `lets`
+    to their definitions; `nibbles` are loaded from u4; `prologue` loads arguments, by text."""
 
     def __init__(self, function: Function, target: Target) -> None:
-        self.function = function
-        self.emitter = Emitter(target)
-        self.base_index = {name: i for i, name in enumerate(function.arguments)}
-        self.dim_index = {name: i for i, name in enumerate(function.dims)}
+        self.function, self.emitter = function, Emitter(target)
+        self.words = {n: i for i, n in enumerate((*function.arguments, *function.dims))}
         self.scratch = dict(function.scratch)
-        self._begin()
 
-    def _begin(self) -> None:
+    def define(self, ending: str, block: Block, result: Operand | None = None) -> str:
+        """The text of the kernel, or of a function that computes one number from the arguments."""
         self.emitter.reset()
-        self.texts: dict[str, str] = {}
-        self.prologue: dict[str, str] = {}
+        self.regs: dict[str, Reg] = {}
         self.lets: dict[str, Let] = {}
         self.nibbles: set[str] = set()
-
-    def main(self) -> str:
-        """The text of the kernel proper."""
-        function = self.function
-        self._begin()
-        lo, hi = self._define(function.lo.name), self._define(function.hi.name)
-        self._block(function.body)
-        self.emitter.put("ret void")
-        head = f"define void @{function.name}(ptr %.args, i64 {lo}, i64 {hi}, ptr %.scratch)"
-        return self._finish(head)
-
-    def size(self, ending: str, block: Block, value: Operand) -> str:
-        """The text of a function that computes one number from the arguments."""
-        self._begin()
+        self.prologue: dict[str, str] = {}
+        kind, more = "i64", ""
+        if result is None:
+            lo, hi = self._new(self.function.lo), self._new(self.function.hi)
+            kind, more = "void", f", {lo}, {hi}, ptr %.scratch"
         self._block(block)
-        self.emitter.put(f"ret i64 {self._operand(value)}")
-        return self._finish(f"define i64 @{self.function.name}{ending}(ptr %.args)")
+        self.emitter.put("ret void" if result is None else f"ret {self._operand(result)}")
+        head = f"define {kind} @{self.function.name}{ending}(ptr %.args{more}) #0 {{\nentry:"
+        return "\n".join((head, *self.prologue.values(), *self.emitter.lines, "}", ""))
 
-    def _finish(self, head: str) -> str:
-        lines = [f"{head} #0 {{", "entry:", *self.prologue.values(), *self.emitter.lines, "}", ""]
-        return "\n".join(lines)
+    def _new(self, value: Value) -> Reg:
+        """The register that a value is given, under its own name."""
+        text = f"%{value.name}" if _PLAIN.match(value.name) else f'%"{value.name}"'
+        reg = Reg(self.emitter, text, ELEMENT[value.dtype.name], value.lanes)
+        self.regs[value.name] = reg
+        return reg
 
-    def _define(self, name: str) -> str:
-        text = f"%{name}" if _PLAIN.match(name) else f'%"{name}"'
-        self.texts[name] = text
-        return text
-
-    def _operand(self, operand: Operand) -> str:
+    def _operand(self, operand: Operand) -> Reg:
         if isinstance(operand, Literal):
-            return constant(operand.value, operand.dtype.name, operand.lanes)
-        text = self.texts.get(operand.name)
-        if text is not None:
-            return text
-        if operand.name not in self.dim_index:
-            raise InternalError(
-                f"[codegen] {self.function.name}: value {operand.name!r} is used before it is "
-                "defined"
-            )
-        word = len(self.function.arguments) + self.dim_index[operand.name]
-        text = self._define(operand.name)
-        self._argument(operand.name, text, "i64", word)
-        return text
+            element = ELEMENT[operand.dtype.name]
+            return self.emitter.const(operand.value, element, operand.lanes)
+        if operand.name not in self.regs:
+            reg = self._new(operand)
+            self._argument(reg, self._word(operand.name))
+        return self.regs[operand.name]
 
-    def _argument(self, key: str, text: str, kind: str, word: int) -> None:
-        """Load word number `word` of the argument block at the function's entry."""
+    def _word(self, name: str) -> int:
+        if name not in self.words:
+            raise InternalError(f"[codegen] {self.function.name}: {name!r} is nowhere defined")
+        return self.words[name]
+
+    def _argument(self, reg: Reg, word: int) -> Reg:
+        """A word of the argument block, loaded at the function's entry."""
         at = f"  %.w{word} = getelementptr inbounds i64, ptr %.args, i64 {word}\n"
-        self.prologue[key] = f"{at}  {text} = load {kind}, ptr %.w{word}, align 8"
+        self.prologue[reg.text] = f"{at}  {reg.text} = load {reg.type}, ptr %.w{word}, align 8"
+        return reg
 
-    def _pointer(self, base: str) -> str:
-        if base in self.base_index:
-            index = self.base_index[base]
-            text = f"%.a{index}"
-            if text not in self.prologue:
-                self._argument(text, text, "ptr", index)
-            return text
+    def _pointer(self, base: str) -> Reg:
         if base not in self.scratch:
-            raise InternalError(f"[codegen] {self.function.name}: no buffer called {base!r}")
-        text = f"%.s{self.scratch[base]}"
-        self.prologue[text] = (
-            f"  {text} = getelementptr inbounds i8, ptr %.scratch, i64 {self.scratch[base]}"
-        )
-        return text
+            word = self._word(base)
+            return self._argument(Reg(self.emitter, f"%.a{word}", "ptr"), word)
+        start = self.scratch[base]
+        reg = Reg(self.emitter, f"%.s{start}", "ptr")
+        line = f"  {reg.text} = getelementptr inbounds i8, ptr %.scratch, i64 {start}"
+        self.prologue[reg.text] = line
+        return reg
 
     def _block(self, block: Block) -> None:
         for statement in block.body:
-            kind = type(statement)
-            if kind is Let:
-                self._let(statement)
-            elif kind is Load:
-                self._load(statement)
-            elif kind is Store:
-                self._store(statement)
-            elif kind is For:
-                self._for(statement)
-            elif kind is If:
-                self._if(statement)
-            elif kind is Fail:
-                self._fail(statement)
-            elif kind is Prefetch:
-                offset = self._operand(statement.offset)
-                pointer = self._pointer(statement.base)
-                llvm_memory.prefetch(self.emitter, statement, pointer, offset)
-            else:
-                raise InternalError(f"[codegen] unknown statement {statement!r}")
-
-    def _name(self, value: Value, rhs: str) -> None:
-        """Bind a value to an instruction, under its own name, or to an operand."""
-        if rhs[0] == "=":
-            self.texts[value.name] = rhs[1:]
-        else:
-            self.emitter.lines.append(f"  {self._define(value.name)} = {rhs}")
+            match statement:
+                case Let():
+                    self._let(statement)
+                case Load():
+                    self._load(statement)
+                case Store():
+                    value = self._operand(statement.value)
+                    place = self._place(statement)
+                    llvm_memory.store(*place, statement.dtype, value, self._mask(statement))
+                case For():
+                    self._for(statement)
+                case If():
+                    self._if(statement)
+                case Fail():
+                    self._fail(statement)
+                case Prefetch():
+                    offset = self._operand(statement.offset)
+                    llvm_memory.prefetch(self._pointer(statement.base), offset, statement.dtype)
 
     def _let(self, let: Let) -> None:
         args = [self._operand(a) for a in let.args]
-        if let.op == "dot4":
-            self.texts[let.result.name] = self._dot4(let, args)
-            return
-        self._name(let.result, instruction(self.emitter, let, args))
+        made = self._dot4(let, *args) if let.op == "dot4" else instruction(self.emitter, let, args)
+        if isinstance(made, str):
+            self.emitter.put(f"{self._new(let.result).text} = {made}")
+        else:
+            self.regs[let.result.name] = made
         self.lets[let.result.name] = let
         if let.op in ("shuffle", "splat") and all(map(self._is_nibble, let.args)):
             self.nibbles.add(let.result.name)
@@ -179,153 +155,128 @@ class _Printer:
     def _is_nibble(self, operand: Operand) -> bool:
         return isinstance(operand, Value) and operand.name in self.nibbles
 
-    def _dot4(self, let: Let, args: list[str]) -> str:
+    def _dot4(self, let: Let, a: Reg, b: Reg, c: Reg) -> Reg:
         """Operands known to be 0..15 may stand first and take shorter code."""
-        a, b, c = args
         unsigned = let.args[0].dtype.name == "u8"
-        if not unsigned and self._is_nibble(let.args[1]):
+        first, second = map(self._is_nibble, let.args[:2])
+        if not unsigned and second:
             a, b = b, a
-        small = self._is_nibble(let.args[0]) or self._is_nibble(let.args[1])
-        return dot4(self.emitter, let.result.lanes, unsigned or small, small, a, b, c)
+        return dot4(a, b, c, unsigned, first or second)
 
-    def _mask(self, mask: Operand | None) -> str | None:
-        return None if mask is None else self._operand(mask)
+    def _mask(self, statement: Load | Store) -> Reg | None:
+        return None if statement.mask is None else self._operand(statement.mask)
 
     def _load(self, statement: Load) -> None:
-        half = self._half(statement.offset) if statement.dtype.bits == 4 else None
-        pointer, offset = self._place(statement)
-        mask = self._mask(statement.mask)
-        operand = llvm_memory.load(self.emitter, statement, pointer, offset, mask, half)
-        self.texts[statement.result.name] = operand
-        if statement.dtype.name == "u4":
-            self.nibbles.add(statement.result.name)
+        dtype, result = statement.dtype, statement.result
+        half = self._half(statement.offset) if dtype.bits == 4 else None
+        place = self._place(statement)
+        mask = self._mask(statement)
+        self.regs[result.name] = llvm_memory.load(*place, dtype, result.lanes, mask, half)
+        if dtype.name == "u4":
+            self.nibbles.add(result.name)
 
-    def _place(self, statement: Load | Store) -> tuple[str, str]:
+    def _place(self, statement: Load | Store) -> tuple[Reg, Reg]:
         """Pointer and offset. What all lanes of a gather share goes into the pointer, so that
         the lanes' own part is constant or narrow."""
-        pointer = self._pointer(statement.base)
-        if statement.offset.lanes == 1 or statement.dtype.bits < 8:
+        pointer, lanes = self._pointer(statement.base), statement.offset.lanes
+        if lanes == 1 or statement.dtype.bits < 8:
             return pointer, self._operand(statement.offset)
-        lanes = statement.offset.lanes
         shared, steps, others = self._spread(statement.offset)
-        element = MEMORY[statement.dtype.name]
-        for text in shared:
-            gep = f"getelementptr inbounds {element}, ptr {pointer}, i64 {text}"
-            pointer = self.emitter.let(gep)
-        offset = "<" + ", ".join(f"i64 {step}" for step in steps) + ">"
-        kind = vector("i64", lanes)
-        for i, text in enumerate(others):
-            keep = i or any(steps)
-            offset = self.emitter.let(f"add {kind} {offset}, {text}") if keep else text
-        return pointer, offset
+        for scalar in shared:
+            pointer = pointer.at(MEMORY[statement.dtype.name], scalar)
+        if any(steps) or not others:
+            text = "<" + ", ".join(f"i64 {step}" for step in steps) + ">"
+            others.insert(0, Reg(self.emitter, text, "i64", lanes))
+        return pointer, functools.reduce(operator.add, others)
 
-    def _spread(self, operand: Operand) -> tuple[list[str], list[int], list[str]]:
+    def _spread(self, operand: Operand) -> tuple[list[Reg], list[int], list[Reg]]:
         """A vector of integers as a sum: scalars, constants by lane, other vectors."""
         lanes = operand.lanes
         if isinstance(operand, Literal):
             return [], [int(operand.value)] * lanes, []
         let = self.lets.get(operand.name)
-        match let.op if let is not None else "":
-            case "splat" if let:
-                return [self._operand(let.args[0])], [0] * lanes, []
-            case "lanes":
-                return [], list(range(lanes)), []
-            case "add" if let:
-                a, b = (self._spread(x) for x in let.args)
-                return a[0] + b[0], [x + y for x, y in zip(a[1], b[1], strict=True)], a[2] + b[2]
-            case "mul" if let:
-                a, b = (self._spread(x) for x in let.args)
-                if not (a[0] or a[2] or b[0] or b[2]):
-                    return [], [x * y for x, y in zip(a[1], b[1], strict=True)], []
+        op = let.op if let is not None else ""
+        if let is not None and op == "splat":
+            return [self._operand(let.args[0])], [0] * lanes, []
+        if op == "lanes":
+            return [], list(range(lanes)), []
+        if let is not None and op in ("add", "mul"):
+            a, b = (self._spread(x) for x in let.args)
+            if op == "add":
+                return a[0] + b[0], list(map(operator.add, a[1], b[1])), a[2] + b[2]
+            if not (a[0] or a[2] or b[0] or b[2]):
+                return [], list(map(operator.mul, a[1], b[1])), []
         return [], [0] * lanes, [self._operand(operand)]
 
-    def _half(self, operand: Operand) -> str | None:
+    def _half(self, operand: Operand) -> Reg | None:
         """Half of an integer that is seen to be even, computed anew; else None."""
         if isinstance(operand, Literal):
-            return str(int(operand.value) // 2) if int(operand.value) % 2 == 0 else None
+            value = int(operand.value)
+            return None if value % 2 else self.emitter.const(value // 2, "i64")
         let = self.lets.get(operand.name)
-        if let is None or operand.lanes > 1 or let.op not in ("add", "sub", "mul"):
-            return None
-        first, second = let.args
-        if let.op == "mul":
-            even, other = self._half(first), second
-            if even is None:
-                even, other = self._half(second), first
-            if even is None:
-                return None
-            return self.emitter.let(f"mul i64 {even}, {self._operand(other)}")
-        a = self._half(first)
-        b = None if a is None else self._half(second)
-        return None if b is None else self.emitter.let(f"{let.op} i64 {a}, {b}")
-
-    def _store(self, statement: Store) -> None:
-        value = self._operand(statement.value)
-        pointer, offset = self._place(statement)
-        mask = self._mask(statement.mask)
-        llvm_memory.store(self.emitter, statement, pointer, offset, value, mask)
+        if let is not None and operand.lanes == 1 and let.op == "mul":
+            for one, other in (let.args, let.args[::-1]):
+                even = self._half(one)
+                if even is not None:
+                    return even * self._operand(other)
+        if let is not None and operand.lanes == 1 and let.op == "add":
+            a, b = let.args
+            first = self._half(a)
+            second = first and self._half(b)
+            return second and first and first + second
+        return None
 
     def _fail(self, statement: Fail) -> None:
-        emitter, condition = self.emitter, self._operand(statement.condition)
-        lanes = statement.condition.lanes
-        if lanes > 1:
-            name = f"llvm.vector.reduce.or.{suffix('i1', lanes)}"
-            condition = emitter.let(emitter.call("i1", name, (vector("i1", lanes), condition)))
-        word = len(self.function.arguments) + len(self.function.dims)
-        self._argument("%.error", "%.error", "ptr", word)
+        emitter, condition = self.emitter, self._operand(statement.condition).any()
+        error = self._argument(Reg(emitter, "%.error", "ptr"), len(self.words))
         bad, good = emitter.label(), emitter.label()
         emitter.branch(condition, bad, good)
         emitter.place(bad)
-        emitter.put("store i32 1, ptr %.error, align 4")
+        emitter.put(f"store i32 1, {error}, align 4")
         emitter.jump(good)
         emitter.place(good)
 
     def _for(self, loop: For) -> None:
-        emitter = self.emitter
-        lo, hi = self._operand(loop.lo), self._operand(loop.hi)
-        initial = [self._operand(value) for _, value in loop.carried]
-        kind = ELEMENT[loop.var.dtype.name]
+        emitter, hi = self.emitter, self._operand(loop.hi)
+        initial = [self._operand(value) for value in (loop.lo, *(v for _, v in loop.carried))]
         before, body, after = emitter.block, emitter.label(), emitter.label()
         emitter.jump(body)
         emitter.place(body)
-        var, first = self._define(loop.var.name), len(emitter.lines)
-        emitter.lines.extend("" for _ in range(1 + len(initial)))
-        inside = [self._define(value.name) for value, _ in loop.carried]
+        inside = [self._new(value) for value in (loop.var, *(v for v, _ in loop.carried))]
+        first = len(emitter.lines)
+        emitter.lines += [""] * len(inside)  # for phis of what the body will yield
         self._block(loop.body)
         last, yields = emitter.block, [self._operand(value) for value in loop.yields]
-        following = emitter.let(f"add nuw nsw {kind} {var}, 1")
-        more = emitter.let(f"icmp slt {kind} {following}, {hi}")
+        following = emitter.let(f"add nuw nsw {inside[0]}, 1", inside[0].element)
+        more = following.compare("slt", hi)
         mark = f"!llvm.loop !{2 + emitter.loops}"
         emitter.loops += 1
-        emitter.put(f"br i1 {more}, label %{body}, label %{after}, {mark}")
-        phis = [(var, kind, lo, following)]
-        for i, (value, _) in enumerate(loop.carried):
-            phis.append((inside[i], self._type(value), initial[i], yields[i]))
-        for i, (name, type_, start, step) in enumerate(phis):
-            text = f"  {name} = phi {type_} [{start}, %{before}], [{step}, %{last}]"
-            emitter.lines[first + i] = text
+        emitter.put(f"br {more}, label %{body}, label %{after}, {mark}")
+        for i, (reg, start, step) in enumerate(zip(inside, initial, (following, *yields))):
+            emitter.lines[first + i] = _phi(reg, (start, before), (step, last))
         emitter.place(after)
-        for i, result in enumerate(loop.results):
-            name, type_ = self._define(result.name), self._type(result)
-            emitter.put(f"{name} = phi {type_} [{yields[i]}, %{last}]")
+        for result, value in zip(loop.results, yields, strict=True):
+            emitter.lines.append(_phi(self._new(result), (value, last)))
 
     def _if(self, branch: If) -> None:
         emitter, condition = self.emitter, self._operand(branch.condition)
         then, orelse, after = emitter.label(), emitter.label(), emitter.label()
         emitter.branch(condition, then, orelse)
-        ends: list[tuple[str, list[str]]] = []
+        ends: list[list[tuple[Reg, str]]] = []
         for label, block, yields in (
             (then, branch.then, branch.then_yields),
             (orelse, branch.orelse, branch.else_yields),
         ):
             emitter.place(label)
             self._block(block)
-            ends.append((emitter.block, [self._operand(value) for value in yields]))
+            ends.append([(self._operand(value), emitter.block) for value in yields])
             emitter.jump(after)
         emitter.place(after)
-        for i, result in enumerate(branch.results):
-            pairs = ", ".join(f"[{values[i]}, %{block}]" for block, values in ends)
-            emitter.put(f"{self._define(result.name)} = phi {self._type(result)} {pairs}")
+        for result, *sources in zip(branch.results, *ends, strict=True):
+            emitter.lines.append(_phi(self._new(result), *sources))
 
-    @staticmethod
-    def _type(value: Value) -> str:
-        return vector(ELEMENT[value.dtype.name], value.lanes)
+
+def _phi(result: Reg, *sources: tuple[Reg, str]) -> str:
+    """The line of a value that depends on the block that control comes from."""
+    pairs = ", ".join(f"[{value.text}, %{block}]" for value, block in sources)
+    return f"  {result.text} = phi {result.type} {pairs}"

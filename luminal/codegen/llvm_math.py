@@ -1,26 +1,18 @@
 """exp2, log2, sin and the like in LLVM text: polynomials for any lane count.
 
-In: an Emitter, an operand, its float type and lanes. Out: the operand of the result, within 3 ulp
-(tests/test_codegen_llvm_math.py measures). Only sin of |x| > 1e8 calls the C library.
+In: a `Reg` of a float type. Out: the result, within 3 ulp (tests/test_codegen_llvm_math.py
+measures). Only sin of |x| > 1e8 calls the C library.
 """
 
 from __future__ import annotations
 
 import math
+import struct
 
-from luminal.codegen.llvm_types import (
-    BITS,
-    Emitter,
-    float_text,
-    integer_kind,
-    splat_text,
-    suffix,
-    vector,
-)  # fmt: skip
+from luminal.codegen.llvm_text import BITS, Emitter, Reg, suffix
 
-__all__ = ["Lanes", "exp2", "log2", "maximum", "sine"]
+__all__ = ["exp2", "log2", "maximum", "sine"]
 
-_INF = float("inf")
 # Minimax fits. exp2(r) = 1 + r*P(r), |r| <= 1/2.
 _EXP2 = {
     "float": (
@@ -62,218 +54,147 @@ _PI_PARTS = {
     ),
 }  # fmt: skip
 _SIN_LIMIT = {"float": 2.5e4, "double": 1.3e8}
+MANTISSA = {"float": 23, "double": 52}
+_LOWEST = {"float": -126, "double": -1022}  # exponent of the smallest normal number
 
 
-class Lanes:
-    """Arithmetic on one float type with a fixed lane count; operands are text."""
-
-    __slots__ = ("element", "emitter", "integer", "itype", "lanes", "type")
-
-    def __init__(self, emitter: Emitter, element: str, lanes: int) -> None:
-        self.emitter, self.element, self.lanes = emitter, element, lanes
-        self.integer = integer_kind(element)
-        self.type, self.itype = vector(element, lanes), vector(self.integer, lanes)
-
-    def const(self, value: float) -> str:
-        """A float constant in every lane."""
-        return splat_text(float_text(value, self.element), self.element, self.lanes)
-
-    def iconst(self, value: int) -> str:
-        """An integer constant in every lane."""
-        return splat_text(str(value), self.integer, self.lanes)
-
-    def op(self, name: str, a: str, b: str) -> str:
-        """A float instruction (fadd, fsub, fmul, fdiv)."""
-        return self.emitter.let(f"{name} {self.type} {a}, {b}")
-
-    def iop(self, name: str, a: str, b: str) -> str:
-        """An integer instruction."""
-        return self.emitter.let(f"{name} {self.itype} {a}, {b}")
-
-    def fma(self, a: str, b: str, c: str) -> str:
-        """a * b + c, fused where the target can."""
-        if self.emitter.target.fma:
-            return self.emitter.let(
-                self.emitter.intrinsic("fma", self.element, self.lanes, a, b, c)
-            )
-        return self.op("fadd", self.op("fmul", a, b), c)
-
-    def compare(self, predicate: str, a: str, b: str) -> str:
-        """A float comparison."""
-        return self.emitter.let(f"fcmp {predicate} {self.type} {a}, {b}")
-
-    def select(self, condition: str, a: str, b: str) -> str:
-        """condition ? a : b."""
-        mask = vector("i1", self.lanes)
-        return self.emitter.let(f"select {mask} {condition}, {self.type} {a}, {self.type} {b}")
-
-    def bits(self, a: str) -> str:
-        """The bits of a float as an integer."""
-        return self.emitter.let(f"bitcast {self.type} {a} to {self.itype}")
-
-    def from_bits(self, a: str) -> str:
-        """The float with these bits."""
-        return self.emitter.let(f"bitcast {self.itype} {a} to {self.type}")
-
-    def horner(self, x: str, coefficients: tuple[float, ...]) -> str:
-        """coefficients[0] + x * (coefficients[1] + ...)."""
-        out = self.const(coefficients[-1])
-        for c in reversed(coefficients[:-1]):
-            out = self.fma(out, x, self.const(c))
-        return out
+def _horner(x: Reg, coefficients: tuple[float, ...]) -> Reg:
+    """coefficients[0] + x * (coefficients[1] + ...)."""
+    out = x.like(coefficients[-1])
+    for c in reversed(coefficients[:-1]):
+        out = out.fma(x, c)
+    return out
 
 
-def maximum(emitter: Emitter, name: str, element: str, lanes: int, a: str, b: str) -> str:
+def maximum(a: Reg, b: Reg, name: str = "maximum") -> str:
     """rhs of the larger ("maximum") or smaller ("minimum") of two floats; NaN wins.
 
     x86 returns b if either is NaN, so only a NaN in `a` needs care; AVX-512 merges that in.
     """
-    if "avx512f" not in emitter.flags or "%" not in a or "%" not in b:
-        return emitter.intrinsic(name, element, lanes, a, b, flags="nsz ")
-    v = Lanes(emitter, element, lanes)
-    mask = vector("i1", lanes)
-    larger = v.select(v.compare("ogt" if name == "maximum" else "olt", a, b), a, b)
-    return f"select {mask} {v.compare('ord', a, a)}, {v.type} {larger}, {v.type} {a}"
+    if "avx512f" not in a.emitter.flags or "%" not in a.text or "%" not in b.text:
+        return a.emitter.intrinsic(name, a, b, flags="nsz ")
+    larger = a.compare("ogt" if name == "maximum" else "olt", b).pick(a, b)
+    return f"select {a.compare('ord', a)}, {larger}, {a}"
 
 
-def exp2(emitter: Emitter, element: str, lanes: int, x: str) -> str:
+def exp2(x: Reg) -> Reg:
     """2 ** x; overflow gives inf, results below the normal range round correctly."""
-    v = Lanes(emitter, element, lanes)
-    width = _scalef_width(emitter, element, lanes)
+
+    def power(r: Reg) -> Reg:
+        return _horner(r, _EXP2[x.element]).fma(r, 1.0)
+
+    width = _scalef_width(x)
     if width:
-        n = emitter.let(emitter.intrinsic("rint", element, lanes, x))
-        r = v.op("fsub", x, n)
-        power = v.fma(v.horner(r, _EXP2[element]), r, v.const(1.0))
-        return _scalef(emitter, element, lanes, power, n, width)
-    mantissa, low, top = (52, -1022.0, 1024.0) if element == "double" else (23, -126.0, 128.0)
-    shift = 128.0 if element == "double" else 64.0
-    floor = v.const(low - mantissa - 2)
-    clamped = emitter.let(maximum(emitter, "maximum", element, lanes, floor, x))
-    clamped = emitter.let(maximum(emitter, "minimum", element, lanes, v.const(top), clamped))
-    tiny = v.compare("olt", clamped, v.const(low))
-    lifted = v.op("fadd", clamped, v.select(tiny, v.const(shift), v.const(0.0)))
-    magic = v.const(1.5 * 2.0**mantissa)
-    t = v.op("fadd", lifted, magic)
-    r = v.op("fsub", lifted, v.op("fsub", t, magic))
-    power = v.fma(v.horner(r, _EXP2[element]), r, v.const(1.0))
-    exponent = v.iop("shl", v.bits(t), v.iconst(mantissa))
-    scaled = v.from_bits(v.iop("add", v.bits(power), exponent))
-    return v.op("fmul", scaled, v.select(tiny, v.const(2.0**-shift), v.const(1.0)))
+        n = x.call("rint")
+        return _scalef(power(x - n), n, width)
+    mantissa, low = MANTISSA[x.element], float(_LOWEST[x.element])
+    shift = 128.0 if x.element == "double" else 64.0
+    clamped = x.like(low - mantissa - 2).call("maximum", x, flags="nsz ")
+    clamped = x.like(2.0 - low).call("minimum", clamped, flags="nsz ")
+    tiny = clamped.compare("olt", low)
+    lifted = clamped + tiny.pick(x.like(shift), 0.0)
+    magic = 1.5 * 2.0**mantissa
+    t = lifted + magic
+    near = power(lifted - (t - magic))
+    exponent = t.bits(_integer(x)) << mantissa
+    scaled = (near.bits(_integer(x)) + exponent).bits(x.element)
+    return scaled * tiny.pick(x.like(2.0**-shift), 1.0)
 
 
-def _scalef_width(emitter: Emitter, element: str, lanes: int) -> int:
-    """Lanes of one AVX-512 vscalef that divide `lanes`; 0 if there is none."""
-    if not {"avx512f", "avx512vl"} <= emitter.flags:
+def _integer(x: Reg) -> str:
+    return f"i{BITS[x.element]}"
+
+
+def _scalef_width(x: Reg) -> int:
+    """Lanes of one AVX-512 vscalef that divide those of x; 0 if there is none."""
+    if not {"avx512f", "avx512vl"} <= x.emitter.flags:
         return 0
-    for bits in (512, 256, 128):
-        width = bits // BITS[element]
-        if bits <= emitter.target.vector_bits and lanes % width == 0:
-            return width
-    return 0
+    sizes = (bits for bits in (512, 256, 128) if bits <= x.emitter.target.vector_bits)
+    widths = (bits // BITS[x.element] for bits in sizes)
+    return next((width for width in widths if x.lanes % width == 0), 0)
 
 
-def _scalef(emitter: Emitter, element: str, lanes: int, a: str, n: str, width: int) -> str:
+def _scalef(a: Reg, n: Reg, width: int) -> Reg:
     """a * 2**n. An infinite n gives inf or 0 even where a is NaN, which ends exp2(+-inf) right."""
-    short = "pd" if element == "double" else "ps"
-    kind = vector(element, width)
-    mask = f"i{max(8, width)}"
+    emitter, bits = a.emitter, width * BITS[a.element]
+    name = f"llvm.x86.avx512.mask.scalef.{'pd' if a.element == 'double' else 'ps'}.{bits}"
     parts = []
-    for start in range(0, lanes, width):
-        args = [
-            (kind, emitter.let(emitter.slice(element, lanes, a, start, width))),
-            (kind, emitter.let(emitter.slice(element, lanes, n, start, width))),
-            (kind, "zeroinitializer"),
-            (mask, "-1"),
-        ]
-        bits = width * BITS[element]
-        args += [("i32", "4")] if bits == 512 else []
-        name = f"llvm.x86.avx512.mask.scalef.{short}.{bits}"
-        parts.append((emitter.let(emitter.call(kind, name, *args)), width))
-    return emitter.concat(element, parts)
+    for start in range(0, a.lanes, width):
+        one, power = a.slice(start, width), n.slice(start, width)
+        args = [one, power, one.zero, emitter.const(-1, f"i{max(8, width)}")]
+        args += [emitter.const(4, "i32")] if bits == 512 else []
+        parts.append(emitter.let(emitter.call(one.type, name, *args), a.element, width))
+    return emitter.concat(parts)
 
 
-def log2(emitter: Emitter, element: str, lanes: int, x: str) -> str:
+def log2(x: Reg) -> Reg:
     """log2(x): -inf at 0, NaN below, exact at powers of two."""
-    v = Lanes(emitter, element, lanes)
-    mantissa, smallest = (52, 2.0**-1022) if element == "double" else (23, 2.0**-126)
-    lift = mantissa + 2
-    tiny = v.compare("olt", x, v.const(smallest))
-    lifted = v.select(tiny, v.op("fmul", x, v.const(2.0**lift)), x)
-    bits = v.bits(lifted)
-    half = int(float_text(math.sqrt(0.5), "double"), 16)
-    origin = half if element == "double" else 0x3F3504F3
-    e = v.iop("ashr", v.iop("sub", bits, v.iconst(origin)), v.iconst(mantissa))
-    m = v.from_bits(v.iop("sub", bits, v.iop("shl", e, v.iconst(mantissa))))
-    f = v.op("fsub", m, v.const(1.0))
-    s = v.op("fdiv", f, v.op("fadd", m, v.const(1.0)))
-    z = v.op("fmul", s, s)
-    p = v.fma(v.horner(z, _LOG2[element]), z, v.const(2.0 / math.log(2.0)))
-    exponent = _small_to_float(v, e)
-    exponent = v.op("fadd", exponent, v.select(tiny, v.const(-float(lift)), v.const(0.0)))
-    result = v.fma(s, p, exponent)
-    result = v.select(v.compare("olt", x, v.const(_INF)), result, x)
-    bad = v.select(v.compare("oeq", x, v.const(0.0)), v.const(-_INF), v.const(math.nan))
-    return v.select(v.compare("ogt", x, v.const(0.0)), result, bad)
+    mantissa, lift = MANTISSA[x.element], MANTISSA[x.element] + 2
+    tiny = x.compare("olt", 2.0 ** _LOWEST[x.element])
+    bits = tiny.pick(x * 2.0**lift, x).bits(_integer(x))
+    origin = 0x3F3504F3 if x.element == "float" else _double_bits(math.sqrt(0.5))
+    e = (bits - origin).op("ashr", mantissa)
+    m = (bits - (e << mantissa)).bits(x.element)
+    f = m - 1.0
+    s = f / (m + 1.0)
+    z = s * s
+    p = _horner(z, _LOG2[x.element]).fma(z, 2.0 / math.log(2.0))
+    if x.element == "float":
+        exponent = e.cast("sitofp", "float")
+    else:  # i64 has no vector conversion
+        magic = 1.5 * 2.0**52
+        exponent = (e + _double_bits(magic)).bits("double") - magic
+    exponent = exponent + tiny.pick(x.like(-float(lift)), 0.0)
+    result = s.fma(p, exponent)
+    result = x.compare("olt", math.inf).pick(result, x)
+    bad = x.compare("oeq", 0.0).pick(x.like(-math.inf), math.nan)
+    return x.compare("ogt", 0.0).pick(result, bad)
 
 
-def _small_to_float(v: Lanes, e: str) -> str:
-    """A small signed integer as float; by a magic number where i64 has no vector conversion."""
-    if v.element == "float":
-        return v.emitter.let(f"sitofp {v.itype} {e} to {v.type}")
-    magic = 1.5 * 2.0**52
-    lifted = v.iop("add", e, v.iconst(int(float_text(magic, "double"), 16)))
-    return v.op("fsub", v.from_bits(lifted), v.const(magic))
+def _double_bits(value: float) -> int:
+    return struct.unpack("<q", struct.pack("<d", value))[0]
 
 
-def sine(emitter: Emitter, element: str, lanes: int, x: str) -> str:
+def sine(x: Reg) -> Reg:
     """sin(x); that of -0 is +0. Vectors with an argument that the reduction cannot hold take a
     branch: f32 is then done in f64, and f64 by the C library."""
-    v = Lanes(emitter, element, lanes)
-    near = _near_sine(v, x)
-    size = emitter.let(emitter.intrinsic("fabs", element, lanes, x))
-    any_far = v.compare("ogt", size, v.const(_SIN_LIMIT[element]))
-    if lanes > 1:
-        name = f"llvm.vector.reduce.or.{suffix('i1', lanes)}"
-        any_far = emitter.let(emitter.call("i1", name, (vector("i1", lanes), any_far)))
+    emitter = x.emitter
+    near = _near_sine(x)
+    any_far = x.call("fabs").compare("ogt", _SIN_LIMIT[x.element]).any()
     before, slow, after = emitter.block, emitter.label(), emitter.label()
     emitter.branch(any_far, slow, after)
     emitter.place(slow)
-    far = emitter.let(f"call {v.type} @{_far_sine(emitter, element, lanes)}({v.type} {x})")
+    far = emitter.let(f"call {x.type} @{_far_sine(x)}({x})", x.element, x.lanes)
     emitter.jump(after)
     emitter.place(after)
-    return emitter.let(f"phi {v.type} [{near}, %{before}], [{far}, %{slow}]")
+    rhs = f"phi {x.type} [{near.text}, %{before}], [{far.text}, %{slow}]"
+    return emitter.let(rhs, x.element, x.lanes)
 
 
-def _near_sine(v: Lanes, x: str) -> str:
-    mantissa = 52 if v.element == "double" else 23
-    magic = v.const(1.5 * 2.0**mantissa)
-    t = v.fma(x, v.const(1.0 / math.pi), magic)
-    n = v.op("fsub", t, magic)
+def _near_sine(x: Reg) -> Reg:
+    magic = 1.5 * 2.0 ** MANTISSA[x.element]
+    t = x.fma(x.like(1.0 / math.pi), magic)
+    n = t - magic
     r = x
-    for part in _PI_PARTS[v.element]:
-        r = v.fma(n, v.const(-part), r)
-    odd = v.iop("shl", v.bits(t), v.iconst(BITS[v.element] - 1))
-    r = v.from_bits(v.iop("xor", v.bits(r), odd))
-    z = v.op("fmul", r, r)
-    return v.fma(v.op("fmul", r, z), v.horner(z, _SIN[v.element]), r)
+    for part in _PI_PARTS[x.element]:
+        r = n.fma(x.like(-part), r)
+    odd = t.bits(_integer(x)) << (BITS[x.element] - 1)
+    r = (r.bits(_integer(x)) ^ odd).bits(x.element)
+    z = r * r
+    return (r * z).fma(_horner(z, _SIN[x.element]), r)
 
 
-def _far_sine(emitter: Emitter, element: str, lanes: int) -> str:
+def _far_sine(x: Reg) -> str:
     """The name of an internal function for any argument, defined on the way."""
-    name, kind, wide = f".sin.{suffix(element, lanes)}", vector(element, lanes), ("double", lanes)
-    inner = Emitter(emitter.target)
-    inner.declared = emitter.declared
-    if element == "float":
-        x = inner.let(f"fpext {kind} %x to {vector(*wide)}")
-        y = sine(inner, *wide, x)
-        out = inner.let(f"fptrunc {vector(*wide)} {y} to {kind}")
+    name = f".sin.{suffix(x.element, x.lanes)}"
+    inner = Emitter(x.emitter.target, x.emitter.declared)
+    argument = Reg(inner, "%x", x.element, x.lanes)
+    if x.element == "float":
+        out = sine(argument.cast("fpext", "double")).cast("fptrunc", "float")
     else:
-        parts = []
-        for lane in range(lanes):
-            one = inner.let(inner.slice(*wide, "%x", lane, 1))
-            parts.append((inner.let(inner.call("double", "sin", ("double", one))), 1))
-        out = inner.concat("double", parts)
+        lanes = (argument.lane(n) for n in range(x.lanes))
+        out = inner.concat([inner.let(inner.call("double", "sin", a), "double") for a in lanes])
     lines = "\n".join(inner.lines)
-    head = f"define internal {kind} @{name}({kind} %x) #0 {{\nentry:"
-    emitter.declared[f"{head}\n{lines}\n  ret {kind} {out}\n}}"] = None
+    head = f"define internal {x.type} @{name}({argument}) #0 {{\nentry:"
+    inner.declared[f"{head}\n{lines}\n  ret {out}\n}}"] = None
     return name
