@@ -164,6 +164,20 @@ def test_padding_around_a_reduction(text):
     c.check(c.kernel((i, j), "z", (i, j), value, schedule(text)))
 
 
+@pytest.mark.parametrize("text", ["", "i:2 j:8 / i:1u j:1v", "i:1 j:4 k:1 / j:1v"])
+def test_padding_around_and_inside_a_reduction(text):
+    c = Case()
+    i, j, k = c.axis("i", 6), c.axis("j", 9), c.axis("k", 3)
+    c.buffer("x", (4, 9))
+    c.buffer("z", (6, 9))
+    row, column = to_expr(i) - 1, to_expr(j) + k - 1
+    columns = binary("mul", cond(column), cond(const(8) - column))
+    total = reduction("sum", (k,), select(columns, c.load("x", row, column), constant(0.0, dt.f32)))
+    inside = binary("mul", cond(row), cond(const(3) - row))
+    value = select(inside, total, constant(7.0, dt.f32))
+    c.check(c.kernel((i, j), "z", (i, j), value, schedule(text)))
+
+
 @pytest.mark.parametrize("text", ["", "i:2 j:8 / i:1u j:1v", "j:4 i:4 / i:1v"])
 def test_strided_flipped_and_transposed_loads(text):
     c = Case()

@@ -15,13 +15,11 @@ from luminal.codegen.memory import Address, Memory, Place, address_of
 from luminal.codegen.schedule_rules import IllegalSchedule
 from luminal.codegen.terms import in_range
 from luminal.codegen.tile import Replica, Tile
-from luminal.codegen.transpose import dot_operand, row_register, transposed
+from luminal.codegen.transpose import dot_operand, transposed
 from luminal.errors import InternalError
 from luminal.ir.dtype import accumulator, boolean, i32, i64
-from luminal.ir.expr import Expr, Var, const, is_nonnegative
-from luminal.ir.term import REDUCTIONS, UNARY, Data, Term, data_atoms
-
-__all__ = ["Evaluator"]
+from luminal.ir.expr import ZERO, Expr, Var, is_nonnegative, to_expr
+from luminal.ir.term import REDUCTIONS, Data, Term, data_atoms
 
 
 class Evaluator:
@@ -33,7 +31,6 @@ class Evaluator:
         self.places = places
         self.uses: dict[Term, int] = {}
         self.lane_vars: dict[Var, int] = {}
-        self._safe: dict[Term, bool] = {}
         self._blind: dict[Term, bool] = {}
         integers.data_value = self._data
 
@@ -45,38 +42,34 @@ class Evaluator:
 
     def value(self, t: Term, tile: Tile, u: Replica, mask: Operand | None = None) -> Operand:
         """The value of a term for replica `u`; what `mask` turns off is not read."""
-        if mask is not None and self._needs_no_mask(t):
-            mask = None
+        mask = None if self._needs_no_mask(t) else mask
         key = self.key(t, tile, u, mask)
         found = tile.memo.get(key)
         if found is None or not self.emit.alive(found):
             found = tile.memo[key] = self._value(t, tile, u, mask)
         return found
 
-    def key(
-        self, t: Term, tile: Tile, u: Replica, mask: Operand | None = None
-    ) -> tuple[object, ...]:
+    def key(self, t: Term, tile: Tile, u: Replica, mask: Operand | None = None) -> object:
         """Where the memo holds this value."""
         return (t, mask, *(u[p] for p in tile.positions(t)))
 
-    def _needs_no_mask(self, t: Term) -> bool:
-        found = self._blind.get(t)
-        if found is None:
-            if t.op == "load":
-                found = t.buffer not in self.places or self.is_safe(t)
-            elif t.op in ("index", "cond"):
-                found = not any(True for _ in data_atoms(t.expr))
-            else:
-                found = t.op in REDUCTIONS or all(self._needs_no_mask(a) for a in t.args)
-            self._blind[t] = found
-        return found
+    def knows(self, t: Term, tile: Tile, u: Replica) -> bool:
+        """Whether the value is in the memo."""
+        found = tile.memo.get(self.key(t, tile, u))
+        return found is not None and self.emit.alive(found)
 
-    def is_safe(self, t: Term) -> bool:
-        """Whether a load is in range whatever its mask says."""
-        if t not in self._safe:
-            place = self.places[t.buffer]
-            self._safe[t] = place.local or in_range(t, place.shape)
-        return self._safe[t]
+    def _needs_no_mask(self, t: Term) -> bool:
+        """Whether reading the term is right whatever masks stand around it."""
+        if t not in self._blind:
+            if t.op == "load":
+                place = self.places.get(t.buffer)
+                found = place is None or place.local or in_range(t, place.shape)
+            elif t.op in ("index", "cond"):
+                found = not any(data_atoms(*t.exprs))
+            else:
+                found = t.op in REDUCTIONS or all(map(self._needs_no_mask, t.args))
+            self._blind[t] = found
+        return self._blind[t]
 
     def _value(self, t: Term, tile: Tile, u: Replica, mask: Operand | None) -> Operand:
         match t.op:
@@ -90,89 +83,63 @@ class Evaluator:
                 return self._cond(t.expr, tile, u, mask)
             case "select":
                 return self._select(t, tile, u, mask)
+            case op if op in REDUCTIONS:
+                raise InternalError(f"[codegen] reduction used before it is computed: {t!r}.")
+        op, terms = self._contracted(t)
+        args = [self.value(a, tile, u, mask) for a in terms]
+        return self._apply(op, t, args)
+
+    def _apply(self, op: str, t: Term, args: list[Operand]) -> Operand:
+        arith = self.arith
+        match op:
             case "cast":
-                return self._cast(t, tile, u, mask)
-            case "mul" | "add":
-                found = self._contracted(t, tile, u, mask)
-                if found is not None:
-                    return found
-        if t.op in REDUCTIONS:
-            raise InternalError(f"[codegen] reduction used before it is computed: {t!r}.")
-        args = [self.value(a, tile, u, mask) for a in t.args]
-        return self._apply(t, args)
-
-    def _apply(self, t: Term, args: list[Operand]) -> Operand:
-        a = args[0]
-        match t.op:
-            case "add":
-                add = self.arith.either if t.dtype == boolean else self.arith.add
-                result = add(a, args[1])
-            case "mul":
-                result = self.arith.mul(a, args[1])
+                return arith.convert(arith.convert(args[0], t.dtype), accumulator(t.dtype))
             case "max":
-                result = self.arith.larger(a, args[1])
-            case "lt":
-                return self.arith.apply("lt", a, args[1])
+                return arith.larger(*args)
             case "and":
-                return self.arith.both(a, args[1])
+                return arith.both(*args)
             case "or":
-                return self.arith.either(a, args[1])
+                return arith.either(*args)
             case "not":
-                return self.arith.negate(a)
-            case "mod":
-                result = self.arith.apply("mod", a, args[1])
-            case op if op in UNARY:
-                result = self.arith.apply(op, a)
-            case _:
-                raise InternalError(f"[codegen] unknown term {t.op}.")
-        return result if t.op == "max" else self.arith.rounded(result, t.dtype)
+                return arith.negate(*args)
+            case "lt":
+                return arith.apply(op, *args)
+        special = {"add": arith.add, "mul": arith.mul, "fma": arith.fma}.get(op)
+        result = special(*args) if special is not None else arith.apply(op, *args)
+        return arith.rounded(result, t.dtype)
 
-    def _contracted(self, t: Term, tile: Tile, u: Replica, mask: Operand | None) -> Operand | None:
-        """a*b + c as fma, a + b*-1 as a - b, a * (1/b) as a division."""
-        if not t.dtype.is_float:
-            return None
-        for x, y in (t.args, t.args[::-1]):
-            if t.op == "mul" and self._is_divisor(y, x):
-                pair = (self.value(x, tile, u, mask), self.value(y.args[0], tile, u, mask))
-                return self.arith.rounded(self.arith.apply("div", *pair), t.dtype)
-            if t.op == "add" and y.op == "mul" and self._may_fuse(t, y):
-                a, b = y.args
-                if a.value == -1.0 or b.value == -1.0:
-                    pair = (x, b if a.value == -1.0 else a)
-                    left, right = (self.value(v, tile, u, mask) for v in pair)
-                    return self.arith.rounded(self.arith.apply("sub", left, right), t.dtype)
-                if x.free <= y.free:
-                    parts = [self.value(v, tile, u, mask) for v in (a, b, x)]
-                    return self.arith.rounded(self.arith.fma(*parts), t.dtype)
-        return None
-
-    def _is_divisor(self, y: Term, x: Term) -> bool:
-        """Whether x * y is better divided: y is a reciprocal made for x alone, as deep as x."""
-        return y.op == "recip" and self.uses.get(y, 2) < 2 and x.free <= y.args[0].free
-
-    def _may_fuse(self, t: Term, product: Term) -> bool:
-        """A product of a half type rounds by itself, and is exact only with -1."""
-        exact = any(a.value == -1.0 for a in product.args)
-        return exact or accumulator(t.dtype) == t.dtype
-
-    def _cast(self, t: Term, tile: Tile, u: Replica, mask: Operand | None) -> Operand:
-        source = self.value(t.args[0], tile, u, mask)
-        return self.arith.convert(self.arith.convert(source, t.dtype), accumulator(t.dtype))
+    def _contracted(self, t: Term) -> tuple[str, tuple[Term, ...]]:
+        """The operation and its operands: a*b + c is an fma, a + b*-1 is a - b, and a * (1/b) a
+        division if the reciprocal is made for a alone, as deep as a."""
+        for x, y in (t.args, t.args[::-1]) if t.dtype.is_float and t.op in ("mul", "add") else ():
+            if t.op == "mul" and y.op == "recip" and self.uses.get(y, 2) < 2:
+                if x.free <= y.args[0].free:
+                    return "div", (x, y.args[0])
+            if t.op == "add" and y.op == "mul":
+                a, b = y.args if y.args[0].value != -1.0 else y.args[::-1]
+                if b.value == -1.0:
+                    return "sub", (x, a)
+                # a product of a half type rounds by itself
+                if x.free <= y.free and accumulator(t.dtype) == t.dtype:
+                    return "fma", (a, b, x)
+        return t.op, t.args
 
     def _select(self, t: Term, tile: Tile, u: Replica, mask: Operand | None) -> Operand:
-        c, a, b = t.args
-        condition = self.value(c, tile, u, mask)
+        condition = self.value(t.args[0], tile, u, mask)
         if isinstance(condition, Literal):
-            return self.value(a if condition.value else b, tile, u, mask)
-        yes, no = mask, mask
-        if not self._needs_no_mask(a):
-            yes = condition if mask is None else self.arith.both(mask, condition)
-        if not self._needs_no_mask(b):
-            no = self.arith.negate(condition)
-            no = no if mask is None else self.arith.both(mask, no)
-        return self.arith.choose(condition, self.value(a, tile, u, yes), self.value(b, tile, u, no))
+            return self.value(t.args[1 if condition.value else 2], tile, u, mask)
+        sides = [condition, condition]
+        if not self._needs_no_mask(t.args[2]):
+            sides[1] = self.arith.negate(condition)
+        masks = [self.both(mask, side) for side in sides]
+        values = [self.value(a, tile, u, m) for a, m in zip(t.args[1:], masks, strict=True)]
+        return self.arith.choose(condition, *values)
 
-    # ---- index expressions
+    def both(self, a: Operand | None, b: Operand | None) -> Operand | None:
+        """Where both masks let pass; None lets everything pass."""
+        return b if a is None else a if b is None else self.arith.both(a, b)
+
+    # ---- index expressions and masks
 
     def expression(self, e: Expr, tile: Tile, u: Replica) -> Expr:
         """An index expression over axes in terms of loop variables, for one replica."""
@@ -180,8 +147,8 @@ class Evaluator:
 
     def _integer(self, e: Expr, tile: Tile, u: Replica, mask: Operand | None) -> Operand:
         found = self.expression(e, tile, u)
-        if any(True for _ in data_atoms(found)):
-            mask = self._all_masks(tile, u, mask)
+        if any(data_atoms(found)):
+            mask = self.both(mask, self.lane_mask(tile, u))
         return self.integers.operand(found, mask)
 
     def _cond(self, e: Expr, tile: Tile, u: Replica, mask: Operand | None) -> Operand:
@@ -190,11 +157,13 @@ class Evaluator:
             return Literal(True, boolean)
         if is_nonnegative(-1 - found):
             return Literal(False, boolean)
-        stride = found.coefficient(tile.lane) if tile.lane is not None else const(0)
-        if stride is not None and stride.value and tile.lane is not None and _narrow(found):
-            rest = self.integers.operand(-(found - stride * Expr((((tile.lane,), 1),))), mask)
-            lanes = self.arith.mul(self.lane_numbers(tile.lanes), Literal(stride.value, i32))
-            return self.arith.apply("le", self.arith.convert(rest, i32), lanes)
+        stride = found.coefficient(tile.lane) if tile.lane is not None else ZERO
+        narrow = found.lo > -(1 << 30) and found.hi < 1 << 30
+        if tile.lane is not None and stride is not None and stride.value and narrow:
+            if not any(data_atoms(found)):  # lanes as 32-bit numbers
+                rest = self.integers.operand(stride * to_expr(tile.lane) - found, mask)
+                lanes = self.arith.mul(self.lane_numbers(tile.lanes), Literal(stride.value, i32))
+                return self.arith.apply("le", self.arith.convert(rest, i32), lanes)
         return self.arith.apply("le", Literal(0, i64), self._integer(e, tile, u, mask))
 
     def lane_numbers(self, lanes: int) -> Operand:
@@ -206,35 +175,29 @@ class Evaluator:
         if tile.lane_axis is None:
             return None
         offset = tile.offset(tile.lane_axis, u)
-        found = tile.masks.get(offset, self)
-        if found is self or not (found is None or self.emit.alive(found)):
-            found = tile.masks[offset] = self._new_lane_mask(tile, tile.lane_axis, offset)
+        found = tile.masks.get(offset)
+        if offset not in tile.masks or not (found is None or self.emit.alive(found)):
+            rest, found = tile.left[tile.lane_axis].expr - offset, None
+            if not is_nonnegative(rest - tile.lanes):
+                limit = self.arith.convert(self.integers.operand(rest), i32)
+                found = self.arith.apply("lt", self.lane_numbers(tile.lanes), limit)
+            tile.masks[offset] = found
         return found
 
-    def _new_lane_mask(self, tile: Tile, axis: Var, offset: int) -> Operand | None:
-        rest = tile.left[axis].expr - offset
-        if is_nonnegative(rest - tile.lanes):
-            return None
-        limit = self.arith.convert(self.integers.operand(rest), i32)
-        return self.arith.apply("lt", self.lane_numbers(tile.lanes), limit)
-
-    def _all_masks(self, tile: Tile, u: Replica, mask: Operand | None) -> Operand | None:
-        lanes = self.lane_mask(tile, u)
-        return mask if lanes is None else lanes if mask is None else self.arith.both(mask, lanes)
+    # ---- memory
 
     def _load(self, t: Term, tile: Tile, u: Replica, mask: Operand | None) -> Operand:
         place = self.places[t.buffer]
         address = self.address(t, place, t.indices, tile, u)
-        needed = None if self.is_safe(t) else mask
-        needed = self._not_empty(t, tile, u, mask, needed)
-        data_mask = mask
+        needed = data_mask = mask
+        atoms = list(data_atoms(*t.indices))
+        for extent in (a.extent for a in atoms if a.extent is not None and a.extent.lo <= 0):
+            some = self.arith.apply("lt", Literal(0, i64), self.integers.operand(extent))
+            needed = self.both(needed, some)  # an empty dimension has no element to clamp to
+        if any(tile.lane_axis in a.variables() for a in atoms):
+            data_mask = self.both(mask, self.lane_mask(tile, u))
         if address.stride != 0:
-            lanes = None if place.local else self.lane_mask(tile, u)
-            if lanes is not None:
-                needed = lanes if needed is None else self.arith.both(needed, lanes)
-            atoms = (a for e in t.indices for a in data_atoms(e))
-            if any(tile.lane_axis in a.variables() for a in atoms):
-                data_mask = self._all_masks(tile, u, mask)
+            needed = self.both(needed, None if place.local else self.lane_mask(tile, u))
             if address.stride is None and needed is None:
                 found = self._transposed(t, place, tile, u)
                 if found is not None:
@@ -243,24 +206,28 @@ class Evaluator:
         return self.memory.load(place, address, tile.lanes, needed, data_mask)
 
     def _transposed(self, t: Term, place: Place, tile: Tile, u: Replica) -> Operand | None:
-        """A strided load as one of the columns of a square of row loads, if there is one."""
-        base, _, steps = tile.affine[t]
-        stride = base.coefficient(tile.lane) if tile.lane is not None else None
+        """A strided load as one of the columns of a square of row loads, if the steps of some
+        register axis are neighbours in memory and fill whole vectors."""
+        first, steps = tile.affine[t]
+        stride = first.base.coefficient(tile.lane) if tile.lane is not None else None
         if steps is None or stride is None or tile.lanes < 4 or place.dtype.bits < 8:
             return None
-        p = row_register(tile, steps, u)
-        if p is None:
+        for p, (register, step) in enumerate(zip(tile.registers, steps, strict=True)):
+            start = u[p] // tile.lanes * tile.lanes
+            if step == 1 and register.role == "unroll" and register.tile == 1:
+                if start + tile.lanes <= register.count:
+                    break
+        else:
             return None
-        first = u[p] // tile.lanes * tile.lanes
-        group = (*u[:p], first, *u[p + 1 :])
-        offsets = tile.clamped_offsets(u)
-        key = ("square", t, place.version, offsets, tuple(c * v for c, v in zip(steps, group)))
+        group = (*u[:p], start, *u[p + 1 :])
+        key = (t, place.version, tuple(c * v for c, v in zip(steps, group, strict=True)))
         columns = tile.squares.get(key)
         if columns is None or not all(self.emit.alive(c) for c in columns):
-            extra = sum(c * v for c, v in zip(steps, group))
-            columns = transposed(self.memory, place, tile.clamped_base(base, u), extra, tile)
+            columns = transposed(
+                self.memory, place, self.address(t, place, t.indices, tile, group), tile
+            )
             tile.squares[key] = columns
-        return columns[u[p] - first]
+        return columns[u[p] - start]
 
     def dot_operand(self, t: Term, tile: Tile, u: Replica) -> Operand:
         """A cast load as bytes, four for every lane (see `Reductions`)."""
@@ -268,62 +235,48 @@ class Evaluator:
         if source.op != "load" or source.dtype.bits > 8 or source.dtype.is_float:
             raise IllegalSchedule("[schedule] a dot product needs loads of 8-bit integers.")
         place = self.places[source.buffer]
-        self.address(source, place, source.indices, tile, u)
-        base, _, steps = tile.affine[source]
+        address = self.address(source, place, source.indices, tile, u)
+        steps = tile.affine[source][1]
         if steps is None or any(s != 1 for s, r in zip(steps, tile.registers) if r.role == "dot"):
             raise IllegalSchedule("[schedule] a dot operand needs groups of 4 in its layout.")
-        extra = sum(c * v for c, v in zip(steps, u))
         mask = None if place.local else self.lane_mask(tile, u)
-        return dot_operand(self.memory, place, tile.clamped_base(base, u), extra, tile, mask)
-
-    def _not_empty(
-        self, t: Term, tile: Tile, u: Replica, mask: Operand | None, needed: Operand | None
-    ) -> Operand | None:
-        """Where a gather may read of a dimension that may have no element to clamp to."""
-        for e in t.indices:
-            if all(a.extent is None or a.extent.lo > 0 for a in data_atoms(e)):
-                continue
-            for atom in data_atoms(self.expression(e, tile, u)):
-                inside = self.data_inside(atom, self._all_masks(tile, u, mask))
-                needed = inside if needed is None else self.arith.both(needed, inside)
-        return needed
+        return dot_operand(self.memory, place, address, tile, mask)
 
     def address(
         self, key: object, place: Place, index: tuple[Expr, ...], tile: Tile, u: Replica
     ) -> Address:
-        """Where the element at an index over axes lies for one replica; `key` names the index."""
-        found = tile.affine.get(key)
-        if found is None:
+        """Where the element at an index over axes lies for one replica; `key` names the index.
+        Most addresses are affine in the register variables: then only their constant changes."""
+        if key not in tile.affine:
             e = place.address(tuple(i.substitute(tile.env) for i in index))
-            base, steps = _split(e, tile)
-            found = tile.affine[key] = (base, address_of(base, tile.lane), steps)
-        base, address, steps = found
+            slopes = (e.coefficient(r.var) for r in tile.registers)
+            steps = tuple(c.value if c is not None else None for c in slopes)
+            if None not in steps:
+                first = e.substitute({r.var: ZERO for r in tile.registers})
+                tile.affine[key] = (address_of(first, tile.lane), steps)
+            else:
+                tile.affine[key] = (address_of(e, None), None)
+        first, steps = tile.affine[key]
         if steps is None:
-            return address_of(base.substitute(tile.substitution(u)), tile.lane)
-        if tile.clamps:
-            offsets = (key, tile.clamped_offsets(u))
-            if offsets not in tile.clamped:
-                tile.clamped[offsets] = address_of(tile.clamped_base(base, u), tile.lane)
-            address = tile.clamped[offsets]
-        return address.moved(sum(c * v for c, v in zip(steps, u)))
+            e = (first.base + first.constant).substitute(tile.substitution(u))
+            return address_of(e, tile.lane)
+        return first.moved(sum(c * v for c, v in zip(steps, u, strict=True)))
 
-    def data_inside(self, atom: Data, mask: Operand | None) -> Operand:
-        """Whether the value of a data atom is in range."""
-        value = self._data_raw(atom, mask)
-        if atom.extent is None:
-            return Literal(True, boolean)
-        extent = self.integers.operand(atom.extent)
-        low = self.arith.apply("le", Literal(0, i64), value)
-        return self.arith.both(low, self.arith.apply("lt", value, extent))
+    # ---- data atoms
 
     def _data_raw(self, atom: Data, mask: Operand | None) -> Operand:
         lane = next((v for v in atom.variables() if v in self.lane_vars), None)
-        plain = Tile({}, {}, (), lane, None, self.lane_vars[lane] if lane else 1)
+        plain = Tile({}, {}, {}, (), lane, None, self.lane_vars[lane] if lane else 1)
         return self.arith.convert(self.value(atom.term, plain, (), mask), i64)
 
-    def checked(self, atom: Data, mask: Operand | None) -> Operand:
-        """Whether the value of a data atom is in range; an error is reported where it is not."""
-        inside = self.data_inside(atom, mask)
+    def checked(self, atom: Data, mask: Operand | None) -> Operand | None:
+        """Whether the value of a data atom is in range, if it is not always; an error is reported
+        where it is not."""
+        if atom.extent is None:
+            return None
+        value, extent = self._data_raw(atom, mask), self.integers.operand(atom.extent)
+        low = self.arith.apply("le", Literal(0, i64), value)
+        inside = self.arith.both(low, self.arith.apply("lt", value, extent))
         bad = self.arith.negate(inside)
         self.emit.fail(bad if mask is None else self.arith.both(bad, mask))
         return inside
@@ -336,19 +289,3 @@ class Evaluator:
         self.checked(atom, mask)
         last = self.arith.add(self.integers.operand(atom.extent), Literal(-1, i64))
         return self.arith.apply("max", self.arith.apply("min", value, last), Literal(0, i64))
-
-
-def _split(address: Expr, tile: Tile) -> tuple[Expr, tuple[int, ...] | None]:
-    """address == base + Σ step * register variable; steps are None where that does not hold."""
-    steps: list[int] = []
-    for register in tile.registers:
-        step = address.coefficient(register.var)
-        if step is None or step.value is None:
-            return address, None
-        steps.append(step.value)
-    return address.substitute({r.var: const(0) for r in tile.registers}), tuple(steps)
-
-
-def _narrow(e: Expr) -> bool:
-    """Whether the values fit 32 bits."""
-    return e.lo > -(1 << 30) and e.hi < 1 << 30 and not any(True for _ in data_atoms(e))

@@ -5,20 +5,20 @@ In: bounds as expressions, a body. Out: loop IR; a loop of one iteration becomes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from luminal.codegen.emitter import Emitter
 from luminal.codegen.integers import Integers
 from luminal.codegen.loopir import Literal, Operand, Value
-from luminal.codegen.tile import Extent, extent_of, inner_extent, steps
+from luminal.codegen.segments import Piece
+from luminal.codegen.tile import Extent, extent_of
 from luminal.ir.dtype import boolean, i64
-from luminal.ir.expr import ZERO, Expr, Var, floor_div, is_nonnegative, maximum, to_expr
+from luminal.ir.expr import ZERO, Expr, Var, ceil_div, floor_div, is_nonnegative, remainder, to_expr
+from luminal.ir.term import Term
 
-__all__ = ["Body", "LoopBuilder", "TileBody"]
-
-_BOOL = boolean
-Body = Callable[[Expr, list[Operand]], Sequence[Operand]]
-TileBody = Callable[[Expr, Extent, list[Operand]], Sequence[Operand]]
+Values = Sequence[Operand]
+Body = Callable[[Expr, list[Operand]], Values]
+TileBody = Callable[[Expr, Extent, Mapping[Term, bool], list[Operand]], Values]
 
 
 class LoopBuilder:
@@ -39,106 +39,94 @@ class LoopBuilder:
         self.integers.variables[var] = value
         return to_expr(var)
 
-    def run(
-        self, lo: Expr, hi: Expr, carried: Sequence[Operand], body: Body, name: str
-    ) -> list[Operand]:
+    def run(self, lo: Expr, hi: Expr, carried: Values, body: Body, name: str) -> list[Operand]:
         """for name in lo .. hi-1."""
-        count = (hi - lo).value
-        if (count is not None and count <= 0) or is_nonnegative(lo - hi):
+        if is_nonnegative(lo - hi):
             return list(carried)
-        if count == 1:
+        if (hi - lo).value == 1:
             return list(body(lo, list(carried)))
-        sure = is_nonnegative(hi - lo - 1)
-        if not sure:
-            return self.when(
-                hi - lo - 1, lambda: self._loop(lo, hi, carried, body, name), lambda: carried
-            )
-        return self._loop(lo, hi, carried, body, name)
 
-    def _loop(
-        self, lo: Expr, hi: Expr, carried: Sequence[Operand], body: Body, name: str
-    ) -> list[Operand]:
-        first, last = self.integers.operand(lo), self.integers.operand(hi)
+        def loop() -> list[Operand]:
+            first, last = self.integers.operand(lo), self.integers.operand(hi)
+            return self.emit.loop(first, last, carried, inside, name)
 
-        def inside(var: Value, values: list[Operand]) -> Sequence[Operand]:
+        def inside(var: Value, values: list[Operand]) -> Values:
             bound = hi if hi.value is None else None
             return body(self.bind(name, var, lo.lo, hi.hi - 1, bound), values)
 
-        return self.emit.loop(first, last, carried, inside, name)
+        return self.when(hi - lo - 1, loop, lambda: carried)
 
     def when(
-        self, e: Expr, then: Callable[[], Sequence[Operand]],
-        orelse: Callable[[], Sequence[Operand]] | None = None,
-    ) -> list[Operand]:  # fmt: skip
+        self, e: Expr, then: Callable[[], Values], orelse: Callable[[], Values] = list
+    ) -> list[Operand]:
         """then() if e >= 0 else orelse(); decided now if it can be proved."""
         if is_nonnegative(e):
             return list(then())
         if is_nonnegative(-1 - e):
-            return list(orelse()) if orelse is not None else []
-        condition = self.emit.let("le", (Literal(0, i64), self.integers.operand(e)), _BOOL)
+            return list(orelse())
+        condition = self.emit.let("le", (Literal(0, i64), self.integers.operand(e)), boolean)
         return self.emit.branch(condition, then, orelse)
 
-    def outer_tiles(
-        self, whole: Extent, tile: int, carried: Sequence[Operand], body: TileBody, name: str,
-        least: int = 0,
+    def tiles(
+        self, whole: Extent, tile: int, carried: Values, body: TileBody, name: str, *,
+        again: bool = False, ragged: bool = False, cuts: Sequence[Piece] | None = None,
+        step: Expr | None = None,
     ) -> list[Operand]:  # fmt: skip
-        """Steps of `tile` of an axis that is tiled again inside: the last one may be smaller.
-        There are at least `least` of them, be the extent 0."""
+        """body(offset, extent, facts, values) for every step of `tile` of an axis, the last one
+        perhaps smaller; `step` says which one to run, instead of all.
 
-        def step(v: Expr, values: list[Operand]) -> Sequence[Operand]:
-            return body(v * tile, inner_extent(whole, tile, v * tile), values)
+        If the axis is tiled `again` inside, the last step is like the others. Otherwise the
+        complete steps are run (those in the pieces `cuts`), then the rest: a body of every static
+        size that it can have; else in one of run-time size if `ragged` allows that, or in halves.
+        """
+        if again:
 
-        return self.run(ZERO, maximum(steps(whole, tile), least), carried, step, name)
+            def part(v: Expr, values: list[Operand]) -> Values:
+                return body(v * tile, whole.inside(tile, v * tile), {}, values)
 
-    def full_tiles(
-        self, whole: Extent, tile: int, carried: Sequence[Operand], body: TileBody, name: str
-    ) -> list[Operand]:
-        """The complete steps of the innermost loop of an axis."""
+            if step is not None:
+                return list(part(step, []))
+            return self.run(ZERO, ceil_div(whole.expr, tile), carried, part, name)
+        full, values = floor_div(whole.expr, tile), list(carried)
+        if step is not None:
+            return self.when(
+                full - 1 - step if whole.value is None or whole.value % tile else ZERO,
+                lambda: body(step * tile, extent_of(tile), {}, []),
+                lambda: self._rest(whole, tile, [], body, name, ragged),
+            )
+        for piece in [Piece(ZERO, full, {})] if cuts is None else cuts:
 
-        def step(v: Expr, values: list[Operand]) -> Sequence[Operand]:
-            return body(v * tile, extent_of(tile), values)
+            def complete(v: Expr, inner: list[Operand], piece: Piece = piece) -> Values:
+                return body(v * tile, extent_of(tile), piece.facts, inner)
 
-        return self.run(ZERO, floor_div(whole.expr, tile), carried, step, name)
+            values = self.run(piece.lo, piece.hi, values, complete, name)
+        return self._rest(whole, tile, values, body, name, ragged)
 
-    def tail(
-        self, whole: Extent, tile: int, carried: Sequence[Operand], body: TileBody, dynamic: bool,
-        name: str,
+    def _rest(
+        self, whole: Extent, tile: int, values: list[Operand], body: TileBody, name: str,
+        ragged: bool,
     ) -> list[Operand]:  # fmt: skip
-        """What the complete steps leave: a body of every possible static size; else, with
-        `dynamic`, one of run-time size, without it one step at a time."""
-        full = floor_div(whole.expr, tile)
-        start, values = full * tile, list(carried)
-        if whole.value is not None:
-            rest = whole.value % tile
-            return list(body(start, extent_of(rest), values)) if rest else values
+        start = floor_div(whole.expr, tile) * tile
         left = whole.expr - start
-        sizes = sorted({p % tile for p in whole.possible})
+
+        def sized(size: Expr | int) -> Values:
+            return body(start, extent_of(size), {}, list(values))
+
         if whole.possible:
+            sizes = sorted({p % tile for p in whole.possible})
             for size in (s for s in sizes if s):
-                values = self._sized(left, size, sizes == [size], start, values, body)
+                if sizes == [size]:
+                    return list(sized(size))
+                pair = (self.integers.operand(left), Literal(size, i64))
+                equal = self.emit.let("eq", pair, boolean)
+                values = self.emit.branch(equal, lambda n=size: sized(n), lambda v=values: v)
             return values
-        if tile == 1:
-            return values
-        if not dynamic:
+        if ragged:
+            return self.when(left - 1, lambda: sized(self.bind(
+                "left", self.integers.operand(left), 1, tile - 1)), lambda: values)  # fmt: skip
 
-            def single(v: Expr, inner: list[Operand]) -> Sequence[Operand]:
-                return body(start + v, extent_of(1), inner)
+        def later(offset: Expr, extent: Extent, _: Mapping[Term, bool], v: list[Operand]) -> Values:
+            return body(start + offset, extent, {}, v)
 
-            return self.run(ZERO, left, values, single, name)
-
-        def partial() -> Sequence[Operand]:
-            rest = self.bind("left", self.integers.operand(left), 1, tile - 1)
-            return body(start, extent_of(rest), values)
-
-        return self.when(left - 1, partial, lambda: values)
-
-    def _sized(
-        self, left: Expr, size: int, sure: bool, start: Expr, values: list[Operand], body: TileBody
-    ) -> list[Operand]:
-        def sized() -> Sequence[Operand]:
-            return body(start, extent_of(size), list(values))
-
-        if sure:
-            return list(sized())
-        equal = self.emit.let("eq", (self.integers.operand(left), Literal(size, i64)), _BOOL)
-        return self.emit.branch(equal, sized, lambda: values)
+        half, parts = max(1, tile // 2), extent_of(remainder(whole.expr, tile))
+        return values if tile == 1 else self.tiles(parts, half, values, later, name)

@@ -17,13 +17,12 @@ from luminal.codegen.loopir import Block, Function, Operand, Value
 from luminal.codegen.loops import LoopBuilder
 from luminal.codegen.memory import Place
 from luminal.codegen.nest import Out, State, Walker
-from luminal.codegen.online import OnlineLowering
+from luminal.codegen.online import lower_online
 from luminal.codegen.schedule_rules import IllegalSchedule
-from luminal.codegen.staging import Stager
-from luminal.codegen.terms import expand, guard_reductions, loads_are_safe, use_counts
-from luminal.codegen.tile import Extent, extent_of, steps
+from luminal.codegen.terms import expand, guarded, use_counts
+from luminal.codegen.tile import Extent, extent_of
 from luminal.ir.dtype import f32, i64
-from luminal.ir.expr import ONE, ZERO, Expr, Var, const, maximum, minimum, prod
+from luminal.ir.expr import ONE, ZERO, Expr, Var, ceil_div, const, maximum, minimum, prod
 from luminal.ir.layout import size
 from luminal.ir.plan import Buffer, Item, Kernel, Loop, Online, Schedule, Stage
 from luminal.ir.target import Target
@@ -55,16 +54,15 @@ def lower(kernel: Kernel, target: Target, buffers: Mapping[str, Buffer], name: s
     emitter = parts.emitter
     lo, hi = emitter.fresh(i64, name="lo"), emitter.fresh(i64, name="hi")
     grid = _grid_loops(kernel, schedule)
-    counts = [steps(extent_of(axes[g.axis].extent), g.tile) for g in grid]
+    counts = [ceil_div(axes[g.axis].extent, g.tile) for g in grid]
     keep = _online_nodes(kernel, schedule)
     prepared = {t: _prepare(t, buffers, keep) for t in kernel.subterms()}
     outs = tuple(
         Out(places[s.buffer], tuple(s.index), prepared.get(s.value, s.value)) for s in kernel.stores
     )
     parts.evaluator.uses = use_counts(*(o.value for o in outs))
-    walker = Walker(parts.evaluator, parts.loops, {a.name: a for a in axes.values()})
-    stager = Stager(walker, [prepared[t] for t in kernel.subterms()])
-    OnlineLowering(walker, stager)
+    subterms = [prepared[t] for t in kernel.subterms()]
+    walker = Walker(parts.evaluator, parts.loops, axes.values(), subterms, lower_online)
     left: dict[Var, Extent] = {a: extent_of(a.extent) for a in axes.values()}
     state = State(outs, dict.fromkeys(axes.values(), ZERO), left)
     chunks = (
@@ -85,8 +83,8 @@ def lower(kernel: Kernel, target: Target, buffers: Mapping[str, Buffer], name: s
     grid_block, grid_value = _number(kernel, counts)
     cost_block, cost_value = _cost(kernel, outs, buffers, target)
     return Function(
-        name, kernel.arguments(), tuple(v.name for v in kernel.dims()), tuple(stager.scratch),
-        stager.total, lo, hi, emitter.scopes[0].block, grid_block, grid_value, cost_block,
+        name, kernel.arguments(), tuple(v.name for v in kernel.dims()), tuple(walker.scratch),
+        walker.total, lo, hi, emitter.scopes[0].block, grid_block, grid_value, cost_block,
         cost_value,
     )  # fmt: skip
 
@@ -105,7 +103,7 @@ def _parts(kernel: Kernel, places: dict[str, Place]) -> _Parts:
 
 def _prepare(t: Term, buffers: Mapping[str, Buffer], keep: frozenset[Term]) -> Term:
     shapes = {name: b.shape for name, b in buffers.items()}
-    return guard_reductions(expand(t, keep), lambda r: loads_are_safe(r, shapes))
+    return guarded(expand(t, keep), shapes)
 
 
 def _online_nodes(kernel: Kernel, schedule: Schedule) -> frozenset[Term]:
@@ -113,7 +111,7 @@ def _online_nodes(kernel: Kernel, schedule: Schedule) -> frozenset[Term]:
     axes = set(_online_axes(schedule.items))
     return frozenset(
         t for t in kernel.subterms()
-        if t.op in ("rsum", "wsum") and len(t.axes) == 1 and t.axes[0].name in axes
+        if t.op == "rsum" and len(t.axes) == 1 and t.axes[0].name in axes
     )  # fmt: skip
 
 

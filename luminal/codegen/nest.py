@@ -1,30 +1,33 @@
-"""The walk down a loop list: scopes for free axes, stages, and the leaf with its stores.
+"""The walk down a loop list: loops over free axes, stages, partial sums, the leaf with its stores.
 
-In: outputs (place, index, term) and a schedule. Out: loop IR through the emitter. Range splits,
-stages and online loops live in their own files and call back into this walk.
+In: outputs (place, index, term) and a schedule. Out: loop IR through the emitter. A reduction that
+a coming loop would repeat is staged without being asked. Online loops live in their own file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 
-from luminal.codegen.emitter import Emitter
 from luminal.codegen.evaluate import Evaluator
-from luminal.codegen.loopir import Literal, Operand
-from luminal.codegen.loops import LoopBuilder, TileBody
+from luminal.codegen.loopir import Operand
+from luminal.codegen.loops import LoopBuilder
 from luminal.codegen.memory import Place
 from luminal.codegen.reductions import Nest, Reductions, identity
 from luminal.codegen.schedule_rules import IllegalSchedule
-from luminal.codegen.segments import pieces, settled
-from luminal.codegen.terms import Facts, fold, outer_reductions
-from luminal.codegen.tile import Extent, Replica, Tile, extend, inner_extent, steps
-from luminal.ir.dtype import boolean
-from luminal.ir.expr import ONE, ZERO, Expr, Var, const, floor_div, is_nonnegative, maximum
-from luminal.ir.plan import Item, Loop, Online, Reg, Schedule, Stage
-from luminal.ir.term import Term, data_atoms, index, postorder
+from luminal.codegen.segments import conditions, pieces, settled
+from luminal.codegen.terms import Facts, checked, fold, outer_reductions
+from luminal.codegen.terms import replace as replace_terms
+from luminal.codegen.tile import Extent, Replica, Tile, extend
+from luminal.ir.dtype import accumulator, boolean, f32, i8
+from luminal.ir.expr import Expr, Var, const, floor_div, to_expr
+from luminal.ir.layout import Layout, size
+from luminal.ir.plan import Item, Loop, Online, Schedule, Stage
+from luminal.ir.term import Term, binary, constant, data_atoms, index, load, postorder
 
-__all__ = ["Out", "OuterStep", "State", "Walker"]
+AUTOMATIC_LIMIT = 1 << 14
+ALIGN = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,25 +42,21 @@ class Out:
         """The free axes of the value and of the index."""
         return self.value.free.union(*(e.variables() for e in self.index))
 
-
-@dataclass(frozen=True, slots=True)
-class OuterStep:
-    """A reduction loop around free loops: partial results go through memory."""
-
-    axis: Var
-    step: Expr
-    last: Expr
+    def summed(self) -> frozenset[Var]:
+        """The axes of its outermost reductions."""
+        return frozenset(a for r in outer_reductions(self.value) for a in r.axes)
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Where the walk is: what to compute, the values of axes, what is left of them."""
+    """Where the walk is: what to compute, the values of axes, what is left of them; `closed` axes
+    have one value; `partial`: what is computed is added to the output."""
 
     outs: tuple[Out, ...]
     env: Mapping[Var, Expr]
     left: Mapping[Var, Extent]
     closed: frozenset[Var] = frozenset()
-    outer: tuple[OuterStep, ...] = ()
+    partial: bool = False
     nest: Nest = field(default=Nest((), (), 1, {}))
     replaced: tuple[Mapping[Term, Term], ...] = ()
 
@@ -67,66 +66,67 @@ class State:
         return replace(self, env={**self.env, axis: self.env[axis] + offset},
                        left={**self.left, axis: extent}, closed=closed)  # fmt: skip
 
-    def folded(self, facts: Facts) -> State:
-        """The state where these conditions are known."""
-        outs = tuple(replace(o, value=fold(o.value, facts)) for o in self.outs)
-        return replace(self, outs=outs) if facts else self
+    def changed(self, change: Callable[[Term], Term]) -> State:
+        """The state with other values."""
+        return replace(self, outs=tuple(replace(o, value=change(o.value)) for o in self.outs))
+
+    def masks(self) -> list[Term]:
+        """The conditions of its values."""
+        return conditions(*(o.value for o in self.outs))
+
+    def open_axes(self, free: frozenset[Var]) -> tuple[Var, ...]:
+        """Axes of a local array: those not yet fixed to one value by a loop of tile 1."""
+        return tuple(a for a in self.env if a in free and a not in self.closed)
+
+    def substituted(self, mapping: Mapping[Term, Term]) -> State:
+        """The state with terms replaced, here and in stages to come."""
+        new = self.changed(lambda t: replace_terms(t, mapping))
+        return replace(new, replaced=(*self.replaced, mapping))
+
+
+OnlineLowering = Callable[["Walker", Online, State, tuple[Item, ...]], None]
 
 
 class Walker:
-    """Lowers nests. `axes` maps names to variables, in the kernel's order of axes."""
+    """Lowers nests. `axes` are those of the kernel in order, `subterms` what stages count in."""
 
-    def __init__(self, evaluator: Evaluator, loops: LoopBuilder, axes: Mapping[str, Var]) -> None:
-        self.eval, self.loops, self.axes = evaluator, loops, axes
-        self.emit: Emitter = evaluator.emit
+    def __init__(
+        self, evaluator: Evaluator, loops: LoopBuilder, axes: Iterable[Var],
+        subterms: Sequence[Term], online: OnlineLowering,
+    ) -> None:  # fmt: skip
+        self.eval, self.loops, self.emit = evaluator, loops, evaluator.emit
+        self.axes = {a.name: a for a in axes}
+        self.subterms, self.online = subterms, online
         self.reductions = Reductions(evaluator, loops)
         self.grid: dict[int, Expr] = {}
-        self.on_stage: Callable[[Stage, State, tuple[Item, ...]], None] = _missing
-        self.on_online: Callable[[Online, State, tuple[Item, ...]], None] = _missing
-        self.before_loop: Callable[[Loop, State], State] = lambda loop, state: state
+        self.offset = self.total = 0
+        self.scratch: list[tuple[str, int]] = []
 
     def run(self, state: State, schedule: Schedule) -> None:
         """Lowers the outputs of a state by a loop list and a register list."""
         bound = {a for o in state.outs for t in postorder(o.value) for a in t.axes}
         items = list(schedule.items)
         cut = len(items)
-        while cut and isinstance(items[cut - 1], Loop) and self.axes[items[cut - 1].axis] in bound:  # type: ignore[union-attr]
+        while cut and isinstance(last := items[cut - 1], Loop) and self.axes[last.axis] in bound:
             cut -= 1
         inner = tuple(i for i in items[cut:] if isinstance(i, Loop))
-        outer = items[:cut] + self._missing_loops(state, items, schedule.regs, bound)
-        width = self._width(schedule)
-        nest = Nest(inner, schedule.regs, width, self.axes)
-        self.walk(replace(state, nest=nest, outer=()), tuple(outer))
-
-    def _missing_loops(
-        self, state: State, items: Sequence[Item], regs: Sequence[Reg], bound: set[Var]
-    ) -> list[Item]:
-        """Loops over free axes that the schedule leaves open."""
+        nest = Nest(inner, schedule.regs, self._width(schedule), self.axes)
         free = frozenset[Var]().union(*(o.axes() for o in state.outs)) - bound
-        found: list[Item] = []
-        for axis in self.axes.values():
-            if axis not in free or state.left[axis].value == 1:
-                continue
-            tiles = [r.tile for r in regs if r.axis == axis.name]
-            if tiles and min(tiles) > 1:
-                raise IllegalSchedule(f"[schedule] registers of axis {axis} do not end in tile 1.")
-            looped = any(isinstance(i, Loop) and i.axis == axis.name and i.tile == 1 for i in items)
-            if not tiles and not looped:
-                found.append(Loop(axis.name, 1))
-        return found
+        added = [loop for a in self.axes.values() if a in free and state.left[a].value != 1
+                 for loop in nest.missing(a, state.left[a], items)]  # fmt: skip
+        self.walk(replace(state, nest=nest, partial=False), (*items[:cut], *added))
 
     def _width(self, schedule: Schedule) -> int:
         """The lane count: the tile around the vector entry."""
-        lanes = [r for r in schedule.regs if r.role == "vector"]
+        lanes = [n for n, r in enumerate(schedule.regs) if r.role == "vector"]
         if not lanes:
             return 1
-        if len(lanes) > 1 or lanes[0].tile != 1:
+        axis = schedule.regs[lanes[0]].axis
+        if len(lanes) > 1 or schedule.regs[lanes[0]].tile != 1:
             raise IllegalSchedule("[schedule] one vector entry with tile 1 is allowed per nest.")
-        axis, position = lanes[0].axis, schedule.regs.index(lanes[0])
-        before = [r.tile for r in schedule.regs[:position] if r.axis == axis]
         loops = [i.tile for i in schedule.items if isinstance(i, Loop) and i.axis == axis]
-        before = before or loops
-        width = before[-1] if before else self.axes[axis].hi + 1
+        around = [r.tile for r in schedule.regs[: lanes[0]] if r.axis == axis] or loops
+        width = around[-1] if around else self.axes[axis].hi + 1
         if width > 64 or width & (width - 1):
             raise IllegalSchedule(f"[schedule] {width} lanes are not a power of two up to 64.")
         return width
@@ -141,107 +141,129 @@ class Walker:
         item, rest = items[0], items[1:]
         match item:
             case Stage():
-                self.on_stage(item, state, rest)
+                term, *same = (self.current(n, state) for n in (item.term, *item.same))
+                schedule = Schedule(item.items, item.regs)
+                self.walk(self.stage(term, state, schedule, item.layout, same), rest)
             case Online():
-                self.on_online(item, state, rest)
+                self.online(self, item, state, rest)
             case Loop():
-                self._loop(item, self.before_loop(item, state), rest)
+                state = self.without_repeats(item, state)
+                if not state.partial and any(
+                    self.axes[item.axis] in o.summed() for o in state.outs
+                ):
+                    self._partial(item, state, rest)
+                else:
+                    self._loop(item, state, rest)
 
     def _loop(self, loop: Loop, state: State, rest: tuple[Item, ...]) -> None:
-        axis = self.axes[loop.axis]
-        whole = state.left[axis]
-        last = not any(
-            isinstance(i, Loop | Online) and i.axis == loop.axis for i in (*rest, *state.nest.inner)
-        )
-        bound = {a for o in state.outs for r in outer_reductions(o.value) for a in r.axes}
+        axis, tile, cuts = self.axes[loop.axis], loop.tile, None
+        around = (*rest, *state.nest.inner)
+        again = any(isinstance(i, Loop | Online) and i.axis == loop.axis for i in around)
+        if loop.split and not again and not loop.grid and not state.partial:
+            count = floor_div(state.left[axis].expr, tile)
+            cuts = pieces(state.masks(), axis, tile, count, state.env, state.left)
 
-        def body(offset: Expr, extent: Extent, _: list[Operand]) -> list[Operand]:
-            inside = state.enter(axis, offset, extent, loop.tile)
+        def body(offset: Expr, extent: Extent, facts: Facts, _: list[Operand]) -> list[Operand]:
+            inside = state.enter(axis, offset, extent, tile).changed(lambda t: fold(t, facts))
             if loop.split:
-                values = [o.value for o in state.outs]
-                inside = inside.folded(settled(values, inside.env, inside.left))
-            if axis in bound:
-                count = maximum(steps(whole, loop.tile), 1)
-                step = OuterStep(axis, offset, (count - ONE) * loop.tile)
-                inside = replace(inside, outer=(*state.outer, step))
+                known = settled(inside.masks(), inside.env, inside.left)
+                inside = inside.changed(lambda t: fold(t, known))
             self.walk(inside, rest)
             return []
 
-        if loop.grid and id(loop) in self.grid:
-            self._grid_step(loop, state, rest, last, body)
-        elif not last:
-            self.loops.outer_tiles(whole, loop.tile, [], body, loop.axis, int(axis in bound))
-        else:
-            if loop.split and axis not in bound:
-                self._pieces(loop, state, rest)
-            else:
-                self.loops.full_tiles(whole, loop.tile, [], body, loop.axis)
-            self.loops.tail(whole, loop.tile, [], body, True, loop.axis)
+        lanes = any(r.role == "vector" and r.axis == loop.axis for r in state.nest.regs)
+        self.loops.tiles(state.left[axis], tile, [], body, loop.axis, again=again, ragged=lanes,
+                         cuts=cuts, step=self.grid.get(id(loop)))  # fmt: skip
 
-    def _pieces(self, loop: Loop, state: State, rest: tuple[Item, ...]) -> None:
-        """The full tiles of a loop, cut where masks change their truth."""
+    def _partial(self, loop: Loop, state: State, rest: tuple[Item, ...]) -> None:
+        """A reduction loop around free loops: partial results wait in the output."""
+        out, *others = state.outs
+        nodes = outer_reductions(out.value)
+        reads = {t.buffer for t in postorder(out.value) if t.op == "load"}
+        r = nodes[0]
+        if (
+            others or len(nodes) > 1 or r.op not in ("sum", "rmax") or not out.axes() <= r.free
+            or any(data_atoms(*out.index)) or out.place.name in reads
+            or not out.place.dtype == r.dtype == accumulator(r.dtype) != boolean
+        ):  # fmt: skip
+            raise IllegalSchedule("[schedule] partial results do not fit the output.")
+        bound = {a.name for t in postorder(out.value) for a in t.axes}
+        loops = tuple(i for i in rest if isinstance(i, Loop) and i.axis not in bound)
+        plain = Schedule(loops, tuple(g for g in state.nest.regs if g.axis not in bound))
+        so_far = load(out.place.name, out.index, r.dtype)
+        joined = binary("add" if r.op == "sum" else "max", so_far, r)
+        start = replace(out, value=constant(identity(r), r.dtype))
+        self.run(replace(state, outs=(start,)), plain)
+        inside = replace(state, outs=(replace(out, value=joined),), partial=True)
+        self._loop(loop, inside, rest)
+        if out.value is not r:
+            self.run(state.changed(lambda t: replace_terms(t, {r: so_far})), plain)
+
+    # ---- stages
+
+    def allocate(self, axes: Sequence[Var], state: State, term: Term, layout: Layout = ()) -> Place:
+        """A local array for the values of `term` over `axes`, which start where the walk is."""
+        sizes = [state.left[a].most for a in axes]
+        if None in sizes:
+            raise IllegalSchedule("[schedule] an axis of a stage has no static bound.")
+        shape = tuple(const(n or 0) for n in sizes)
+        dtype = accumulator(term.dtype)
+        if dtype.storage:
+            dtype = f32 if dtype.is_float else i8
+        name = self.loops.unique("local")
+        elements = size(shape, layout).value or 0
+        self.scratch.append((name, self.offset))
+        self.offset += -(-(elements * dtype.itemsize + ALIGN) // ALIGN) * ALIGN
+        self.total = max(self.total, self.offset)
+        place = Place(name, dtype, shape, layout, True, tuple(state.env[a] for a in axes),
+                      write_level=self.emit.depth)  # fmt: skip
+        self.eval.places[name] = place
+        return place
+
+    def current(self, number: int, state: State) -> Term:
+        """Subterm `number` of the kernel as it looks after the stages around."""
+        term = self.subterms[number]
+        for mapping in state.replaced:
+            term = replace_terms(term, mapping)
+        return term
+
+    def stage(
+        self, term: Term, state: State, schedule: Schedule, layout: Layout = (),
+        same: Sequence[Term] = (),
+    ) -> State:  # fmt: skip
+        """Computes `term` here; the state with it (and the `same`) replaced by a load."""
+        for cut in (a for t in postorder(term) for a in t.axes if state.env[a].terms):
+            raise IllegalSchedule(f"[schedule] a stage reduces over {cut}, which a loop has cut.")
+        axes = state.open_axes(term.free)
+        place = self.allocate(axes, state, term, layout)
+        shapes = {name: p.shape for name, p in self.eval.places.items() if not p.local}
+        out = Out(place, tuple(map(to_expr, axes)), checked(term, shapes))
+        self.run(replace(state, outs=(out,)), schedule)
+        place.write_level = self.emit.depth
+        return state.substituted({
+            t: load(place.name, tuple(map(to_expr, state.open_axes(t.free))), term.dtype)
+            for t in (term, *same)
+        })  # fmt: skip
+
+    def without_repeats(self, loop: Loop, state: State) -> State:
+        """Stages the reductions that iterations of this loop would repeat."""
         axis = self.axes[loop.axis]
-        count = floor_div(state.left[axis].expr, loop.tile)
-        values = [o.value for o in state.outs]
-        for piece in pieces(values, axis, loop.tile, count, state.env, state.left):
-            known = state.folded(piece.facts)
+        if loop.grid or state.left[axis].value == 1:
+            return state
+        for _ in range(16):
+            repeated = next((r for o in state.outs if axis in o.axes() | o.summed()
+                             for r in outer_reductions(o.value)
+                             if self._repeats(r, axis, state)), None)  # fmt: skip
+            if repeated is None:
+                break
+            state = self.stage(repeated, state, Schedule())
+        return state
 
-            def body(v: Expr, _: list[Operand], known: State = known) -> list[Operand]:
-                self.walk(
-                    known.enter(axis, v * loop.tile, extent_exactly(loop.tile), loop.tile), rest
-                )
-                return []
-
-            self.loops.run(piece.lo, piece.hi, [], body, loop.axis)
-
-    def _grid_step(
-        self, loop: Loop, state: State, rest: tuple[Item, ...], last: bool, body: TileBody
-    ) -> None:
-        """One iteration whose number comes from the chunk."""
-        number, tile, whole = self.grid[id(loop)], loop.tile, state.left[self.axes[loop.axis]]
-        if not last:
-            body(number * tile, inner_extent(whole, tile, number * tile), [])
-            return
-        full = floor_div(whole.expr, tile)
-
-        def main() -> list[Operand]:
-            if loop.split:
-                return self._grid_pieces(loop, number, state, rest)
-            return list(body(number * tile, extent_exactly(tile), []))
-
-        if whole.value is not None and whole.value % tile == 0:
-            main()
-            return
-        tail = self.loops.tail
-        self.loops.when(
-            full - 1 - number, main, lambda: tail(whole, tile, [], body, True, loop.axis)
-        )
-
-    def _grid_pieces(
-        self, loop: Loop, number: Expr, state: State, rest: tuple[Item, ...]
-    ) -> list[Operand]:
-        """The piece of a split range that holds this iteration."""
-        axis = self.axes[loop.axis]
-        count = floor_div(state.left[axis].expr, loop.tile)
-        values = [o.value for o in state.outs]
-        cuts = pieces(values, axis, loop.tile, count, state.env, state.left)
-
-        def choose(n: int) -> list[Operand]:
-            piece = cuts[n]
-
-            def inside() -> list[Operand]:
-                v = piece.lo if (piece.hi - piece.lo).value == 1 else number
-                known = state.folded(piece.facts)
-                self.walk(
-                    known.enter(axis, v * loop.tile, extent_exactly(loop.tile), loop.tile), rest
-                )
-                return []
-
-            if n == len(cuts) - 1:
-                return inside()
-            return self.loops.when(piece.hi - 1 - number, inside, lambda: choose(n + 1))
-
-        return choose(0) if cuts else []
+    def _repeats(self, r: Term, axis: Var, state: State) -> bool:
+        """Whether a reduction does not depend on `axis` and fits local memory."""
+        sizes = [state.left[a].most for a in state.open_axes(r.free)]
+        fits = None not in sizes and prod(n or 0 for n in sizes) <= AUTOMATIC_LIMIT
+        return fits and axis not in r.free and axis not in r.axes
 
     # ---- the register level
 
@@ -250,55 +272,24 @@ class Walker:
         nest = state.nest
         bound = {a.name for o in state.outs for t in postorder(o.value) for a in t.axes}
         free_regs = tuple(r for r in nest.regs if r.axis not in bound)
-        base = Tile(dict(state.env), dict(state.left))
+        base = Tile(dict(state.env), dict(state.left), dict(state.env))
         tile = extend(base, free_regs, self.axes, self.loops.unique("f"), nest.width)
         self.eval.register(tile)
-        values = [o.value for o in state.outs]
-        indices = [
-            index(e) for o in state.outs for e in o.index if any(True for _ in data_atoms(e))
-        ]
-        if state.outer:
-            self._accumulate(state, tile)
-            return
-        self.reductions.compute([*values, *indices], tile, nest)
+        indices = [index(e) for o in state.outs for e in o.index if any(data_atoms(e))]
+        self.reductions.compute([*(o.value for o in state.outs), *indices], tile, nest)
         for out in state.outs:
-            self._store_all(out, out.value, tile)
+            for u in tile.replicas(tile.registers_of(out.axes())):
+                self._store(out, tile, u)
 
-    def _store_all(self, out: Out, value: Term, tile: Tile) -> None:
-        positions = tile.registers_of(out.axes())
-        for u in tile.replicas(positions):
-            self._guarded(tile, u, lambda u=u: self._store(out, value, tile, u))
-
-    def _guarded(self, tile: Tile, u: Replica, store: Callable[[], None]) -> None:
-        """Stores of a replica that may lie outside a run-time extent run under a condition."""
-        memo = tile.memo
-        axes = dict.fromkeys(r.axis for r in tile.registers if r.axis != tile.lane_axis)
-        checks: list[Expr] = []
-        for axis in axes:
-            offset = tile.offset(axis, u)
-            if offset and tile.is_dynamic(axis):
-                checks.append(tile.left[axis].expr - 1 - offset)
-
-        def descend(rest: Sequence[Expr]) -> Sequence[Operand]:
-            if not rest:
-                store()
-            else:
-                self.loops.when(rest[0], lambda: descend(rest[1:]))
-            return []
-
-        if checks:
-            tile.memo = dict(memo)
-        descend(checks)
-        tile.memo = memo
-
-    def _store(self, out: Out, value: Term, tile: Tile, u: Replica) -> None:
-        operand = self.eval.value(value, tile, u)
+    def _store(self, out: Out, tile: Tile, u: Replica) -> None:
+        operand = self.eval.value(out.value, tile, u)
         address = self.eval.address((out.place, out.index), out.place, out.index, tile, u)
         lanes = self.eval.lane_mask(tile, u)
         mask = lanes if address.stride != 0 else None
-        inside = self._scatter_mask(out, tile, u)
-        if inside is not None:
-            mask = inside if mask is None else self.eval.arith.both(mask, inside)
+        for e in out.index:
+            if any(data_atoms(e)):  # a scatter does not write what is out of range
+                for atom in data_atoms(self.eval.expression(e, tile, u)):
+                    mask = self.eval.both(mask, self.eval.checked(atom, lanes))
         branching = mask is not None and mask.lanes == 1
 
         def write() -> list[Operand]:
@@ -310,102 +301,3 @@ class Walker:
             self.emit.branch(mask, write)
         else:
             write()
-
-    def _scatter_mask(self, out: Out, tile: Tile, u: Replica) -> Operand | None:
-        """Where the data in a scatter's index are in range; other elements are not written."""
-        found: Operand | None = None
-        for e in out.index:
-            if not any(True for _ in data_atoms(e)):
-                continue
-            for atom in data_atoms(self.eval.expression(e, tile, u)):
-                if atom.extent is None:
-                    continue
-                inside = self.eval.checked(atom, self.eval.lane_mask(tile, u))
-                found = inside if found is None else self.eval.arith.both(found, inside)
-        return found
-
-    def _accumulate(self, state: State, tile: Tile) -> None:
-        """Partial results pass through the output: loaded unless first, finished when last."""
-        (out, *others), nodes = state.outs, outer_reductions(state.outs[0].value)
-        if others or len(nodes) != 1:
-            raise IllegalSchedule(
-                "[schedule] a reduction loop around free loops needs one output, one reduction."
-            )
-        r = nodes[0]
-        positions = tile.positions(r)
-        inside = any(
-            g.role == "vector" and self.axes[g.axis] != tile.lane_axis for g in state.nest.regs
-        )
-        if (
-            inside
-            or out.place.dtype != r.dtype
-            or r.dtype == boolean
-            or r.op not in ("sum", "rmax")
-            or not out.axes() <= r.free
-            or set(positions) != set(tile.registers_of(out.axes()))
-        ):
-            raise IllegalSchedule("[schedule] partial results do not fit the output.")
-        first = self._all_equal([(s.step, ZERO) for s in state.outer])
-        last = self._all_equal([(s.step, s.last) for s in state.outer])
-        lanes = tile.lanes if tile.varies(r.free) else 1
-        us = list(tile.replicas(positions))
-        zero = identity(r, lanes)
-
-        def partial() -> list[Operand]:
-            return [self._load_partial(out, tile, u) for u in us]
-
-        starts = self._if(first, lambda: [zero] * len(us), partial)
-        initial = {(r, u): v for u, v in zip(us, starts, strict=True)}
-        self.reductions.compute([out.value], tile, state.nest, initial)
-        memo = tile.memo
-
-        def raw() -> list[Operand]:
-            tile.memo = dict(memo)
-            self._store_all(out, r, tile)
-            return []
-
-        def final() -> list[Operand]:
-            tile.memo = dict(memo)
-            self._store_all(out, out.value, tile)
-            return []
-
-        if out.value is r:
-            raw()
-        else:
-            self._if(last, final, raw)
-
-    def _load_partial(self, out: Out, tile: Tile, u: Replica) -> Operand:
-        place = out.place
-        address = self.eval.address((place, out.index), place, out.index, tile, u)
-        mask = self.eval.lane_mask(tile, u) if address.stride != 0 else None
-        place.write_level = self.emit.depth
-        return self.eval.memory.load(place, address, tile.lanes, mask, mask)
-
-    def _all_equal(self, pairs: Sequence[tuple[Expr, Expr]]) -> Operand:
-        """Whether all pairs are equal; a literal if that can be proved."""
-        found: Operand = Literal(True, boolean)
-        for a, b in pairs:
-            if a == b:
-                continue
-            if is_nonnegative(a - b - 1) or is_nonnegative(b - a - 1):
-                return Literal(False, boolean)
-            operands = (self.eval.integers.operand(a), self.eval.integers.operand(b))
-            found = self.eval.arith.both(found, self.emit.let("eq", operands, boolean))
-        return found
-
-    def _if(
-        self, condition: Operand, then: Callable[[], list[Operand]],
-        orelse: Callable[[], list[Operand]],
-    ) -> list[Operand]:  # fmt: skip
-        if isinstance(condition, Literal):
-            return then() if condition.value else orelse()
-        return self.emit.branch(condition, then, orelse)
-
-
-def extent_exactly(value: int) -> Extent:
-    """A static extent."""
-    return Extent(const(value), frozenset((value,)))
-
-
-def _missing(*_: object) -> None:
-    raise IllegalSchedule("[schedule] this item is not allowed here.")

@@ -16,28 +16,27 @@ class IllegalSchedule(LuminalError):
 
     1. Axes. What the lists leave open is looped over in steps of 1: free axes behind the given
        items in the kernel's order, reduction axes innermost. The empty schedule is legal.
-    2. Registers. The last entry of an axis in the register list has tile 1. 'vector' occurs once
-       per nest with tile 1; its lane count is the tile of the entry (or loop) before it on the same
-       axis, a power of two up to 64. The other entries need a static bound on what is left.
+    2. Registers. 'vector' occurs once per nest with tile 1; its lane count is the tile of the entry
+       (or loop) before it on the same axis, a power of two up to 64. The other entries need a
+       static bound on what is left.
     3. Reduction loops at the end of the list keep their sums in registers. A reduction loop with
        loops over free axes inside keeps them in the output: then one store, one sum or maximum
-       with all axes of the store, a store of the reduction's own dtype (not f16, bf16, bool), and
-       no lanes over a reduction axis.
+       with all axes of the store, a store of the reduction's own dtype (not f16, bf16, bool), at
+       no index data, of a buffer that the kernel does not read.
     4. Grid loops come first, over distinct free axes that are not in `Kernel.ordered`.
     5. Stage. Every axis of the term that has no enclosing loop of tile 1 (also axes of extent 1)
        becomes a dimension of the local array, in the order of kernel axes, then bound axes by first
-       use; `layout` counts these dimensions. What is left of each needs a static bound. All loads
-       of the term are in range for all values of its axes, or under a select of its own. No loop
+       use; `layout` counts these dimensions. What is left of each needs a static bound. No loop
        around the stage iterates over an axis that the term itself reduces over.
     6. Online. The outputs hold rsums over exactly this axis, all with the same x. `weights` names
        axes of x only, `logits` also what x sums over, `values` the axes of the values. Loops over
-       the online axis inside refer to one tile. The same for wsum, which uses `logits`, `weights`.
-    7. Split. On loops over free axes (the last of their axis) and online loops the range is cut
-       where a condition, linear in the loop, changes. On a reduction loop of tile 1 the bounds
-       shrink to where the masks hold, if the summand is proved 0 elsewhere and no register axis
-       occurs in the mask.
+       the online axis inside refer to one tile.
+    7. Split. On loops over free axes (the last of their axis, no grid loops) and online loops the
+       range is cut where a condition, linear in the loop, changes. On a reduction loop of tile 1
+       the bounds shrink to where the masks hold, if the summand is proved 0 elsewhere and no
+       register axis occurs in the mask.
     8. The register rule (accumulators and live operands fit the register file) is not an error:
-       `stats.stats` reports the live vectors, and search must keep them within the target.
+       search must keep to it.
 
     Reductions that a loop would repeat and whose open axes are bounded are staged unasked.
     """

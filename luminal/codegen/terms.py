@@ -6,16 +6,18 @@ In: terms. Out: terms with the same values (fold: under the given facts, and tak
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from luminal.codegen.arith import lowest
-from luminal.ir.dtype import DType, accumulator
-from luminal.ir.expr import Atom, Expr, Var, is_nonnegative, prod
+from luminal.ir.dtype import DType, accumulator, boolean
+from luminal.ir.expr import Expr, Var, is_nonnegative, prod
 from luminal.ir.term import (
     REDUCTIONS,
     Data,
     Term,
     binary,
     cast,
+    cond,
     constant,
     data_atoms,
     index,
@@ -27,13 +29,9 @@ from luminal.ir.term import (
     unary,
 )  # fmt: skip
 
-__all__ = [
-    "Facts", "conditions", "data_atoms", "expand", "fold", "guard_reductions", "most_negative",
-    "outer_reductions", "replace", "use_counts",
-]  # fmt: skip
-
 Facts = Mapping[Term, bool]
-IsSafe = Callable[[Term], bool]
+Shapes = Mapping[str, tuple[Expr, ...]]
+TRUE = constant(True, boolean)
 
 
 def most_negative(dtype: DType) -> float:
@@ -42,52 +40,57 @@ def most_negative(dtype: DType) -> float:
     return -1.7976931348623157e308 if wide.bits == 64 else -3.4028234663852886e38
 
 
-def replace(term: Term, mapping: Mapping[Term, Term]) -> Term:
-    """The term with whole subterms exchanged, inside index data too."""
-    if not mapping:
-        return term
-    memo: dict[Term, Term] = dict(mapping)
-
-    def leaf(atom: Atom) -> Expr | None:
-        return atom.with_term(visit(atom.term)) if isinstance(atom, Data) else None
+def rewrite(term: Term, known: Mapping[Term, Term], change: Callable[[Term], Term]) -> Term:
+    """The term with subterms exchanged as in `known`, and `change` made to all others once their
+    arguments are; inside index data too."""
+    memo = dict(known)
 
     def visit(t: Term) -> Term:
         if t not in memo:
-            memo[t] = rebuild(t, tuple(map(visit, t.args)), lambda e: e.map(leaf))
+            memo[t] = change(rebuild(t, tuple(map(visit, t.args)), partial(_map_data, visit=visit)))
         return memo[t]
 
     return visit(term)
+
+
+def replace(term: Term, mapping: Mapping[Term, Term]) -> Term:
+    """The term with whole subterms exchanged."""
+    return rewrite(term, mapping, lambda t: t) if mapping else term
 
 
 def fold(term: Term, facts: Facts) -> Term:
     """The term where the given conditions have known truth; 0 * x is 0 here."""
-    if not facts:
-        return term
-    memo: dict[Term, Term] = {}
-
-    def visit(t: Term) -> Term:
-        if t in facts:
-            return constant(facts[t], t.dtype)
-        if t not in memo:
-            memo[t] = _shrink(rebuild(t, tuple(visit(a) for a in t.args)))
-        return memo[t]
-
-    return visit(term)
+    known = {c: constant(truth, c.dtype) for c, truth in facts.items()}
+    return rewrite(term, known, _shrink) if facts else term
 
 
 def _shrink(t: Term) -> Term:
-    if t.op == "mul" and any(a.op == "const" and a.value == 0 for a in t.args):
-        return constant(0, t.dtype)
-    if t.op == "sum" and t.args[0].op == "const" and t.args[0].value == 0:
-        return t.args[0]
-    if t.op == "rsum" and t.args[1].op == "const" and t.args[1].value == 0:
-        return t.args[1]
-    return t
+    deciding = t.args[-1:] if t.op in ("sum", "rsum") else t.args if t.op == "mul" else ()
+    zero = any(a.op == "const" and a.value == 0 for a in deciding)
+    return constant(0, t.dtype) if zero else t
 
 
-def conditions(*terms: Term) -> list[Term]:
-    """The cond subterms, in a fixed order."""
-    return [t for t in postorder(*terms) if t.op == "cond"]
+def expand(term: Term, keep: frozenset[Term] = frozenset()) -> Term:
+    """The term with rsum and wsum (except those in `keep`) as plain sums and maxima."""
+    return rewrite(term, {}, lambda t: t if t in keep else _expand_one(t))
+
+
+def _expand_one(t: Term) -> Term:
+    if t.op not in ("rsum", "wsum"):
+        return t
+    x, *values = (cast(a, accumulator(t.dtype)) for a in t.args)
+    minus = constant(-1.0, x.dtype)
+    if t.op == "rsum":
+        floor = constant(most_negative(x.dtype), x.dtype)
+        top = binary("max", reduction("rmax", t.axes, x), floor)
+        weight = unary("exp2", binary("add", x, binary("mul", top, minus)))
+        total = binary("mul", weight, *values) if values[0].value != 1 else weight
+    else:
+        count = cast(index(prod(tuple(a.extent for a in t.axes))), x.dtype)
+        mean = binary("mul", reduction("sum", t.axes, x), unary("recip", count))
+        delta = binary("add", x, binary("mul", mean, minus))
+        total = binary("mul", delta, delta)
+    return cast(reduction("sum", t.axes, total), t.dtype)
 
 
 def outer_reductions(*terms: Term) -> list[Term]:
@@ -99,11 +102,10 @@ def outer_reductions(*terms: Term) -> list[Term]:
         if (t, bound) in seen:
             return
         seen.add((t, bound))
-        inner = bound.union(t.axes)
         for atom in data_atoms(*t.exprs):
             visit(atom.term, bound)
         for a in t.args:
-            visit(a, inner)
+            visit(a, bound.union(t.axes))
         if t.op in REDUCTIONS and t.free.isdisjoint(bound):
             found.setdefault(t)
 
@@ -112,93 +114,102 @@ def outer_reductions(*terms: Term) -> list[Term]:
     return list(found)
 
 
-def expand(term: Term, keep: frozenset[Term] = frozenset()) -> Term:
-    """The term with rsum and wsum (except those in `keep`) as plain sums and maxima."""
-    memo: dict[Term, Term] = {}
-
-    def visit(t: Term) -> Term:
-        if t not in memo:
-            args = tuple(visit(a) for a in t.args)
-            memo[t] = _expand_one(t, args) if t not in keep else rebuild(t, args)
-        return memo[t]
-
-    return visit(term)
-
-
-def _expand_one(t: Term, args: tuple[Term, ...]) -> Term:
-    wide = accumulator(t.dtype)
-    if wide != t.dtype and t.op in ("rsum", "wsum"):
-        args = tuple(cast(a, wide) for a in args)
-    if t.op == "rsum":
-        x, v = args
-        floor = constant(most_negative(x.dtype), x.dtype)
-        top = binary("max", reduction("rmax", t.axes, x), floor)
-        shifted = binary("add", x, binary("mul", top, constant(-1.0, x.dtype)))
-        weight = unary("exp2", shifted)
-        unit = v.op == "const" and v.value == 1
-        total = reduction("sum", t.axes, weight if unit else binary("mul", weight, v))
-        return cast(total, t.dtype)
-    if t.op == "wsum":
-        (x,) = args
-        count = cast(index(prod(tuple(a.extent for a in t.axes))), x.dtype)
-        mean = binary("mul", reduction("sum", t.axes, x), unary("recip", count))
-        delta = binary("add", x, binary("mul", mean, constant(-1.0, x.dtype)))
-        return cast(reduction("sum", t.axes, binary("mul", delta, delta)), t.dtype)
-    return rebuild(t, args)
-
-
-def guard_reductions(term: Term, is_safe: IsSafe) -> Term:
-    """Reductions under a select that read what only the select makes legal get its condition
-    inside: they are computed before the select is."""
-    memo: dict[tuple[Term, Term | None], Term] = {}
-
-    def visit(t: Term, mask: Term | None) -> Term:
-        key = (t, mask)
-        if key in memo:
-            return memo[key]
-        if t.op == "select":
-            c, a, b = t.args
-            here, no = visit(c, mask), None
-            if any(r.op in REDUCTIONS for r in postorder(a, b)):
-                no = logical_not(here)
-                yes = here if mask is None else binary("mul", mask, here)
-                no = no if mask is None else binary("mul", mask, no)
-                memo[key] = select(here, visit(a, yes), visit(b, no))
-            else:
-                memo[key] = select(here, a, b)
-            return memo[key]
-        if t.op in REDUCTIONS and mask is not None and not is_safe(t):
-            empty = (lowest(t.dtype) if t.op in ("rmax", "rsum") else 0, 0)
-            args = tuple(
-                select(mask, visit(a, mask), constant(e, a.dtype)) for a, e in zip(t.args, empty)
-            )
-            memo[key] = reduction(t.op, t.axes, *args)
-        else:
-            memo[key] = rebuild(t, tuple(visit(a, mask) for a in t.args))
-        return memo[key]
-
-    return visit(term, None)
-
-
-def loads_are_safe(t: Term, shapes: Mapping[str, tuple[Expr, ...]]) -> bool:
-    """Whether every load of `t` outside its own selects is in range for all axis values."""
-
-    def visit(s: Term) -> bool:
-        if s.op == "select":
-            return visit(s.args[0])
-        if s.op == "load" and s.buffer in shapes:
-            return in_range(s, shapes[s.buffer])
-        return all(visit(a) for a in s.args)
-
-    return visit(t)
+# ---- loads in range
 
 
 def in_range(t: Term, shape: tuple[Expr, ...]) -> bool:
     """Whether a load can be proved in range from its axes alone."""
-    return all(
-        not any(True for _ in data_atoms(i)) and is_nonnegative(i) and is_nonnegative(n - 1 - i)
-        for i, n in zip(t.indices, shape, strict=True)
-    )
+    return not any(data_atoms(*t.indices)) and all(map(is_nonnegative, _ends(t, shape)))
+
+
+def _ends(t: Term, shape: tuple[Expr, ...]) -> list[Expr]:
+    """What must not be negative for a load to be in range; data are clamped by themselves."""
+    pairs = zip(t.indices, shape, strict=True)
+    return [e for i, n in pairs if not any(data_atoms(i)) for e in (i, n - 1 - i)]
+
+
+def unproved(term: Term, shapes: Shapes) -> dict[Term, list[Expr]]:
+    """The loads that only masks around the term keep in range, and what these must not let be
+    negative: what neither the axes nor the term's own selects prove."""
+    found: dict[Term, list[Expr]] = {}
+    seen: set[tuple[Term, frozenset[Expr], bool]] = set()
+
+    def visit(t: Term, known: frozenset[Expr], masked: bool) -> None:
+        if (t, known, masked) in seen:
+            return
+        seen.add((t, known, masked))
+        if t.op == "load" and t.buffer in shapes:
+            ends = [e for e in _ends(t, shapes[t.buffer]) if not is_nonnegative(e)]
+            ends = [e for e in ends if not any(is_nonnegative(e - k) for k in known)]
+            if ends or (any(data_atoms(*t.indices)) and not masked):
+                found.setdefault(t, []).extend(ends)
+        if t.op != "select":
+            for a in t.args:
+                visit(a, known, masked)
+        else:
+            c, yes, no = t.args
+            visit(c, known, masked)
+            visit(yes, known | _holding(c), True)
+            visit(no, known | _holding(logical_not(c)), True)
+
+    visit(term, frozenset(), False)
+    return found
+
+
+def _holding(c: Term) -> frozenset[Expr]:
+    """What is not negative where a condition holds."""
+    if c.op == "and":
+        return _holding(c.args[0]) | _holding(c.args[1])
+    return frozenset((c.expr,)) if c.op == "cond" else frozenset()
+
+
+def checked(term: Term, shapes: Shapes) -> Term:
+    """The term, its loads made 0 where they would be out of range: for a stage, which does not
+    see the masks around its uses."""
+    mapping: dict[Term, Term] = {}
+    for t, ends in unproved(term, shapes).items():
+        mapping[t] = t
+        for e in ends:
+            mapping[t] = select(cond(e), mapping[t], constant(0, t.dtype))
+    return replace(term, mapping)
+
+
+def guarded(term: Term, shapes: Shapes) -> Term:
+    """The term where reductions under a select that read what only the select makes legal have
+    its condition inside: they are computed before the select is."""
+    memo: dict[tuple[Term, Term], Term] = {}
+    deep: set[Term] = set()
+    for t in postorder(term):
+        if t.op in REDUCTIONS or any(a in deep for a in _parts(t)):
+            deep.add(t)
+
+    def visit(t: Term, mask: Term) -> Term:
+        key = (t, mask)
+        if t not in deep or key in memo:
+            return memo.get(key, t)
+        if t.op == "select":
+            c = visit(t.args[0], mask)
+            yes, no = binary("mul", mask, c), binary("mul", mask, logical_not(c))
+            args = (c, visit(t.args[1], yes), visit(t.args[2], no))
+        else:
+            args = tuple(visit(a, mask) for a in t.args)
+        if t.op in REDUCTIONS and mask is not TRUE and unproved(t, shapes):
+            empty = (lowest(t.dtype) if t.op in ("rmax", "rsum") else 0, 0)
+            pairs = zip(args, empty, strict=False)
+            args = tuple(select(mask, a, constant(e, a.dtype)) for a, e in pairs)
+        memo[key] = new = rebuild(t, args, partial(_map_data, visit=lambda x: visit(x, mask)))
+        return new
+
+    return visit(term, TRUE)
+
+
+def _parts(t: Term) -> list[Term]:
+    return [*t.args, *(atom.term for atom in data_atoms(*t.exprs))]
+
+
+def _map_data(e: Expr, visit: Callable[[Term], Term]) -> Expr:
+    """The expression with the terms of its data atoms changed."""
+    return e.map(lambda a: a.with_term(visit(a.term)) if isinstance(a, Data) else None)
 
 
 def use_counts(*terms: Term) -> dict[Term, int]:

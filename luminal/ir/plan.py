@@ -106,7 +106,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Online:
-    """A tile loop over the axis of the rsum/wsum reductions, their states in local memory.
+    """A tile loop over the axis of rsum reductions, their states in local memory.
 
     All rsums over `axis` that share x advance together. `logits`, `weights` and `values` are the
     loop lists of the three nests inside a tile: x into a tile, exp2(x - max) in place, and the
