@@ -102,11 +102,13 @@ def binary_cases(lanes: int) -> list[Case]:
         for dtype in COMPUTING:
             a, b = values(dtype, lanes, seed), values(dtype, lanes, seed + 10)
             c = values(dt.boolean, lanes, seed)
-            table = {"add": a + b, "mul": a * b, "max": np.maximum(a, b), "mod": _modulo(a, b)}
-            if dtype.kind != "b":
-                table["sub"] = a - b
-            if not dtype.is_float:
-                table |= {"and": a & b, "or": a | b, "min": np.minimum(a, b)}
+            table = {"add": a + b, "mul": a * b, "mod": _modulo(a, b)}
+            if dtype.kind == "b":
+                table |= {"and": a & b, "or": a | b}
+            else:
+                table |= {"sub": a - b, "max": np.maximum(a, b)}
+            if dtype.is_int:
+                table["min"] = np.minimum(a, b)
             if dtype.is_float:
                 table["div"] = a / b
             kinds = (dtype, dtype)

@@ -9,35 +9,17 @@ from __future__ import annotations
 
 import functools
 import operator
-import re
 
-from luminal.codegen import llvm_memory
-from luminal.codegen.llvm_dot import dot4
-from luminal.codegen.llvm_ops import instruction
+from luminal.codegen import llvm_memory, loopir
+from luminal.codegen.llvm_ops import dot4, instruction
 from luminal.codegen.llvm_text import ELEMENT, MEMORY, Emitter, Reg
-from luminal.codegen.loopir import (
-    Block,
-    Fail,
-    For,
-    Function,
-    If,
-    Let,
-    Literal,
-    Load,
-    Operand,
-    Prefetch,
-    Store,
-    Value,
-)  # fmt: skip
 from luminal.errors import InternalError
 from luminal.ir.target import Target
 
 __all__ = ["print_function"]
 
-_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.$-]*\Z")
 
-
-def print_function(function: Function, target: Target) -> str:
+def print_function(function: loopir.Function, target: Target) -> str:
     """LLVM text of one kernel: `name`, `name_grid` and `name_cost`, and what they need.
 
     Symbols of the C library that it may call: fmod, fmodf (op mod), sin (op sin, huge arguments).
@@ -62,16 +44,16 @@ class _Printer:
     """Prints one kernel. For the function at hand, `regs` maps names of values to operands, `lets`
     to their definitions; `nibbles` are loaded from u4; `prologue` loads arguments, by text."""
 
-    def __init__(self, function: Function, target: Target) -> None:
+    def __init__(self, function: loopir.Function, target: Target) -> None:
         self.function, self.emitter = function, Emitter(target)
         self.words = {n: i for i, n in enumerate((*function.arguments, *function.dims))}
         self.scratch = dict(function.scratch)
 
-    def define(self, ending: str, block: Block, result: Operand | None = None) -> str:
+    def define(self, ending: str, block: loopir.Block, result: loopir.Operand | None = None) -> str:
         """The text of the kernel, or of a function that computes one number from the arguments."""
         self.emitter.reset()
         self.regs: dict[str, Reg] = {}
-        self.lets: dict[str, Let] = {}
+        self.lets: dict[str, loopir.Let] = {}
         self.nibbles: set[str] = set()
         self.prologue: dict[str, str] = {}
         kind, more = "i64", ""
@@ -83,15 +65,14 @@ class _Printer:
         head = f"define {kind} @{self.function.name}{ending}(ptr %.args{more}) #0 {{\nentry:"
         return "\n".join((head, *self.prologue.values(), *self.emitter.lines, "}", ""))
 
-    def _new(self, value: Value) -> Reg:
+    def _new(self, value: loopir.Value) -> Reg:
         """The register that a value is given, under its own name."""
-        text = f"%{value.name}" if _PLAIN.match(value.name) else f'%"{value.name}"'
-        reg = Reg(self.emitter, text, ELEMENT[value.dtype.name], value.lanes)
+        reg = Reg(self.emitter, f"%{value.name}", ELEMENT[value.dtype.name], value.lanes)
         self.regs[value.name] = reg
         return reg
 
-    def _operand(self, operand: Operand) -> Reg:
-        if isinstance(operand, Literal):
+    def _operand(self, operand: loopir.Operand) -> Reg:
+        if isinstance(operand, loopir.Literal):
             element = ELEMENT[operand.dtype.name]
             return self.emitter.const(operand.value, element, operand.lanes)
         if operand.name not in self.regs:
@@ -120,28 +101,28 @@ class _Printer:
         self.prologue[reg.text] = line
         return reg
 
-    def _block(self, block: Block) -> None:
+    def _block(self, block: loopir.Block) -> None:
         for statement in block.body:
             match statement:
-                case Let():
+                case loopir.Let():
                     self._let(statement)
-                case Load():
+                case loopir.Load():
                     self._load(statement)
-                case Store():
+                case loopir.Store():
                     value = self._operand(statement.value)
                     place = self._place(statement)
                     llvm_memory.store(*place, statement.dtype, value, self._mask(statement))
-                case For():
+                case loopir.For():
                     self._for(statement)
-                case If():
+                case loopir.If():
                     self._if(statement)
-                case Fail():
+                case loopir.Fail():
                     self._fail(statement)
-                case Prefetch():
+                case loopir.Prefetch():
                     offset = self._operand(statement.offset)
                     llvm_memory.prefetch(self._pointer(statement.base), offset, statement.dtype)
 
-    def _let(self, let: Let) -> None:
+    def _let(self, let: loopir.Let) -> None:
         args = [self._operand(a) for a in let.args]
         made = self._dot4(let, *args) if let.op == "dot4" else instruction(self.emitter, let, args)
         if isinstance(made, str):
@@ -152,10 +133,10 @@ class _Printer:
         if let.op in ("shuffle", "splat") and all(map(self._is_nibble, let.args)):
             self.nibbles.add(let.result.name)
 
-    def _is_nibble(self, operand: Operand) -> bool:
-        return isinstance(operand, Value) and operand.name in self.nibbles
+    def _is_nibble(self, operand: loopir.Operand) -> bool:
+        return isinstance(operand, loopir.Value) and operand.name in self.nibbles
 
-    def _dot4(self, let: Let, a: Reg, b: Reg, c: Reg) -> Reg:
+    def _dot4(self, let: loopir.Let, a: Reg, b: Reg, c: Reg) -> Reg:
         """Operands known to be 0..15 may stand first and take shorter code."""
         unsigned = let.args[0].dtype.name == "u8"
         first, second = map(self._is_nibble, let.args[:2])
@@ -163,10 +144,10 @@ class _Printer:
             a, b = b, a
         return dot4(a, b, c, unsigned, first or second)
 
-    def _mask(self, statement: Load | Store) -> Reg | None:
+    def _mask(self, statement: loopir.Load | loopir.Store) -> Reg | None:
         return None if statement.mask is None else self._operand(statement.mask)
 
-    def _load(self, statement: Load) -> None:
+    def _load(self, statement: loopir.Load) -> None:
         dtype, result = statement.dtype, statement.result
         half = self._half(statement.offset) if dtype.bits == 4 else None
         place = self._place(statement)
@@ -175,7 +156,7 @@ class _Printer:
         if dtype.name == "u4":
             self.nibbles.add(result.name)
 
-    def _place(self, statement: Load | Store) -> tuple[Reg, Reg]:
+    def _place(self, statement: loopir.Load | loopir.Store) -> tuple[Reg, Reg]:
         """Pointer and offset. What all lanes of a gather share goes into the pointer, so that
         the lanes' own part is constant or narrow."""
         pointer, lanes = self._pointer(statement.base), statement.offset.lanes
@@ -189,10 +170,10 @@ class _Printer:
             others.insert(0, Reg(self.emitter, text, "i64", lanes))
         return pointer, functools.reduce(operator.add, others)
 
-    def _spread(self, operand: Operand) -> tuple[list[Reg], list[int], list[Reg]]:
+    def _spread(self, operand: loopir.Operand) -> tuple[list[Reg], list[int], list[Reg]]:
         """A vector of integers as a sum: scalars, constants by lane, other vectors."""
         lanes = operand.lanes
-        if isinstance(operand, Literal):
+        if isinstance(operand, loopir.Literal):
             return [], [int(operand.value)] * lanes, []
         let = self.lets.get(operand.name)
         op = let.op if let is not None else ""
@@ -208,9 +189,9 @@ class _Printer:
                 return [], list(map(operator.mul, a[1], b[1])), []
         return [], [0] * lanes, [self._operand(operand)]
 
-    def _half(self, operand: Operand) -> Reg | None:
+    def _half(self, operand: loopir.Operand) -> Reg | None:
         """Half of an integer that is seen to be even, computed anew; else None."""
-        if isinstance(operand, Literal):
+        if isinstance(operand, loopir.Literal):
             value = int(operand.value)
             return None if value % 2 else self.emitter.const(value // 2, "i64")
         let = self.lets.get(operand.name)
@@ -226,17 +207,12 @@ class _Printer:
             return second and first and first + second
         return None
 
-    def _fail(self, statement: Fail) -> None:
+    def _fail(self, statement: loopir.Fail) -> None:
         emitter, condition = self.emitter, self._operand(statement.condition).any()
         error = self._argument(Reg(emitter, "%.error", "ptr"), len(self.words))
-        bad, good = emitter.label(), emitter.label()
-        emitter.branch(condition, bad, good)
-        emitter.place(bad)
-        emitter.put(f"store i32 1, {error}, align 4")
-        emitter.jump(good)
-        emitter.place(good)
+        emitter.when(condition, f"store i32 1, {error}, align 4")
 
-    def _for(self, loop: For) -> None:
+    def _for(self, loop: loopir.For) -> None:
         emitter, hi = self.emitter, self._operand(loop.hi)
         initial = [self._operand(value) for value in (loop.lo, *(v for _, v in loop.carried))]
         before, body, after = emitter.block, emitter.label(), emitter.label()
@@ -258,7 +234,7 @@ class _Printer:
         for result, value in zip(loop.results, yields, strict=True):
             emitter.lines.append(_phi(self._new(result), (value, last)))
 
-    def _if(self, branch: If) -> None:
+    def _if(self, branch: loopir.If) -> None:
         emitter, condition = self.emitter, self._operand(branch.condition)
         then, orelse, after = emitter.label(), emitter.label(), emitter.label()
         emitter.branch(condition, then, orelse)

@@ -112,12 +112,7 @@ def _write(address: Reg, value: Reg, mask: Reg | None) -> None:
     if mask is None:
         emitter.put(line)
     elif value.lanes == 1:
-        on, after = emitter.label(), emitter.label()
-        emitter.branch(mask, on, after)
-        emitter.place(on)
-        emitter.put(line)
-        emitter.jump(after)
-        emitter.place(after)
+        emitter.when(mask, line)
     else:
         name = f"llvm.masked.store.{suffix(value.element, value.lanes)}.p0"
         on = _opaque(mask) if BITS[value.element] < 32 else mask

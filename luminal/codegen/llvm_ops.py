@@ -6,25 +6,27 @@ the result, or an operand that holds it. Touches no memory and no control flow, 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from luminal.codegen import llvm_math
 from luminal.codegen.llvm_cast import convert
-from luminal.codegen.llvm_text import BITS, ELEMENT, Emitter, Reg, is_float, suffix
+from luminal.codegen.llvm_text import BITS, ELEMENT, Emitter, Reg, suffix
 from luminal.codegen.loopir import Let, Literal, Operand
 from luminal.errors import InternalError
 
-__all__ = ["instruction"]
+__all__ = ["dot4", "instruction"]
 
 # Instructions of two operands by the class of the first: float, signed, unsigned, bool.
 _CLASS = {"f": 0, "i": 1, "u": 2, "b": 3}
 _BINARY = {
     "add": ("fadd", "add", "add", "or"),
-    "sub": ("fsub", "sub", "sub", "sub"),
+    "sub": ("fsub", "sub", "sub", ""),
     "mul": ("fmul", "mul", "mul", "and"),
-    "div": ("fdiv", "sdiv", "udiv", "udiv"),
-    "and": ("", "and", "and", "and"),
-    "or": ("", "or", "or", "or"),
-    "udiv": ("", "udiv", "udiv", "udiv"),
-    "urem": ("", "urem", "urem", "urem"),
+    "div": ("fdiv", "", "", ""),
+    "and": ("", "", "", "and"),
+    "or": ("", "", "", "or"),
+    "udiv": ("", "udiv", "udiv", ""),
+    "urem": ("", "urem", "urem", ""),
     "lt": ("fcmp olt", "icmp slt", "icmp ult", "icmp ult"),
     "le": ("fcmp ole", "icmp sle", "icmp ule", "icmp ule"),
     "eq": ("fcmp oeq", "icmp eq", "icmp eq", "icmp eq"),
@@ -42,7 +44,10 @@ def instruction(emitter: Emitter, let: Let, args: list[Reg]) -> str | Reg:
         return _FUNCTIONS[op](args[0])
     match op:
         case "fma":
-            return _fma(*args, logic=kind == "b")
+            a, b, c = args
+            if emitter.target.fma:
+                return emitter.intrinsic("fma", a, b, c)
+            return f"fadd {a * b}, {c.text}"
         case "select":
             return f"select {args[0]}, {args[1]}, {args[2]}"
         case "cast":
@@ -66,16 +71,8 @@ def instruction(emitter: Emitter, let: Let, args: list[Reg]) -> str | Reg:
         case "mod":
             return f"frem {args[0]}, {args[1].text}" if kind == "f" else _mod(kind, *args)
         case "floordiv" | "floormod":
-            return _floored(op, _power_of_two(let.args[1]), *args)
+            return _floored(op, let.args[1], *args)
     raise InternalError(f"[codegen] unknown loop IR operation {op!r}")
-
-
-def _fma(a: Reg, b: Reg, c: Reg, logic: bool) -> str:
-    if logic:
-        return f"or {a & b}, {c.text}"
-    if is_float(a.element) and a.emitter.target.fma:
-        return a.emitter.intrinsic("fma", a, b, c)
-    return f"{'fadd' if is_float(a.element) else 'add'} {a * b}, {c.text}"
 
 
 def _mod(kind: str, a: Reg, b: Reg) -> str | Reg:
@@ -95,23 +92,13 @@ def _mod(kind: str, a: Reg, b: Reg) -> str | Reg:
     return f"sub {a}, {(quotient.cast(f'fpto{sign}i', a.element) * b).text}"
 
 
-def _power_of_two(operand: Operand) -> int:
-    """The exponent, if `operand` is a literal power of two; else -1."""
-    if isinstance(operand, Literal) and operand.value > 0:
-        value = int(operand.value)
-        return value.bit_length() - 1 if value & (value - 1) == 0 else -1
-    return -1
-
-
-def _floored(op: str, shift: int, a: Reg, b: Reg) -> str:
-    """Division that rounds down, and what it leaves; `shift` is the logarithm of b or -1."""
-    if shift >= 0:
-        mask = (1 << shift) - 1
-        return (
-            f"ashr {a}, {a.like(shift).text}"
-            if op == "floordiv"
-            else f"and {a}, {a.like(mask).text}"
-        )
+def _floored(op: str, divisor: Operand, a: Reg, b: Reg) -> str:
+    """Division that rounds down, and what it leaves."""
+    value = int(divisor.value) if isinstance(divisor, Literal) else 0
+    if value and value & (value - 1) == 0:
+        if op == "floordiv":
+            return f"ashr {a}, {a.like(value.bit_length() - 1).text}"
+        return f"and {a}, {a.like(value - 1).text}"
     quotient = a.op("sdiv", b) if op == "floordiv" else None
     rest = a.op("srem", b)
     negative = rest.op("ashr", BITS[a.element] - 1)
@@ -122,8 +109,6 @@ def _extreme(op: str, kind: str, a: Reg, b: Reg) -> str:
     """rhs of the larger ("max") or smaller ("min") of two."""
     if kind == "f":
         return llvm_math.maximum(a, b, f"{op}imum")
-    if kind == "b":
-        return f"{'or' if op == 'max' else 'and'} {a}, {b.text}"
     return a.emitter.intrinsic(f"{'u' if kind == 'u' else 's'}{op}", a, b)
 
 
@@ -166,3 +151,99 @@ def _reduce(op: str, kind: str, a: Reg) -> str | Reg:
     for one in rest:
         a = both(a, one)
     return a
+
+
+# ---- dot products of bytes, exact for every input. x86 without VNNI splits bytes into even and odd
+# 16-bit lanes and uses pmaddwd: unlike pmaddubsw it never saturates, and the split of an operand
+# is shared by all its uses.
+
+_PMADDWD = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}
+_PMADDUBSW = {4: "ssse3.pmadd.ub.sw.128", 8: "avx2.pmadd.ub.sw", 16: "avx512.pmaddubs.w.512"}
+
+# From a, b, c and how to read a to the result.
+Step = Callable[[Reg, Reg, Reg, bool], Reg]
+
+
+def dot4(a: Reg, b: Reg, c: Reg, unsigned: bool, small: bool) -> Reg:
+    """c (i32) + dot products of 4 bytes; `unsigned` tells how to read a, `small` that its bytes are
+    0..15: they are read as the target likes best."""
+    step = _instruction(c.emitter, small)
+    unsigned = c.emitter.x86 if small else unsigned
+    largest = max(4, c.emitter.target.vector_bits // 32) if c.emitter.x86 else 4
+    if step is None:
+        return _portable(a, b, c, unsigned)
+    parts, start = [], 0
+    while start < c.lanes:
+        width = largest
+        while width > 4 and width > c.lanes - start:
+            width //= 2
+        used = min(width, c.lanes - start)
+        pieces = (
+            x.slice(per * start, per * used).widened(per * width)
+            for x, per in ((a, 4), (b, 4), (c, 1))
+        )
+        parts.append(step(*pieces, unsigned).slice(0, used))
+        start += used
+    return c.emitter.concat(parts)
+
+
+def _instruction(emitter: Emitter, small: bool) -> Step | None:
+    kind = emitter.target.int8_dot
+    if not emitter.x86:
+        return _sdot if kind == "dotprod" else None
+    return (
+        _vnni if kind == "vnni" else _pmaddubsw if small and "ssse3" in emitter.flags else _pmaddwd
+    )
+
+
+def _call(name: str, result: Reg, *args: Reg) -> Reg:
+    emitter = result.emitter
+    return emitter.let(emitter.call(result.type, name, *args), result.element, result.lanes)
+
+
+def _flipped(step: Callable[[Reg, Reg], Reg], a: Reg, c: Reg) -> Reg:
+    """The dot product where `step` reads a with the wrong sign: of a ± 128, less that of ± 128."""
+    other = a ^ -128
+    correction = step(c.zero, a.like(-128))
+    return step(c, other) - correction
+
+
+def _vnni(a: Reg, b: Reg, c: Reg, unsigned: bool) -> Reg:
+    def step(total: Reg, x: Reg) -> Reg:  # u8 times i8
+        name = f"llvm.x86.avx512.vpdpbusd.{c.lanes * 32}"
+        return _call(name, c, total, x.bits("i32"), b.bits("i32"))
+
+    return step(c, a) if unsigned else _flipped(step, a, c)
+
+
+def _sdot(a: Reg, b: Reg, c: Reg, unsigned: bool) -> Reg:
+    def step(total: Reg, x: Reg) -> Reg:  # i8 times i8
+        return _call("llvm.aarch64.neon.sdot.v4i32.v16i8", c, total, x, b)
+
+    return _flipped(step, a, c) if unsigned else step(c, a)
+
+
+def _pmaddwd(a: Reg, b: Reg, c: Reg, unsigned: bool) -> Reg:
+    for x, y in zip(_split(a, unsigned), _split(b, False), strict=True):
+        c = c + _call(f"llvm.x86.{_PMADDWD[c.lanes]}", c, x, y)
+    return c
+
+
+def _pmaddubsw(a: Reg, b: Reg, c: Reg, unsigned: bool) -> Reg:
+    """Exact because 2 * 15 * 128 fits 16 bits."""
+    pairs = _call(f"llvm.x86.{_PMADDUBSW[c.lanes]}", c.emitter.const(0, "i16", c.lanes * 2), a, b)
+    return c + _call(f"llvm.x86.{_PMADDWD[c.lanes]}", c, pairs, pairs.like(1))
+
+
+def _split(a: Reg, unsigned: bool) -> tuple[Reg, Reg]:
+    """The even and the odd bytes as i16."""
+    shift, pairs = "lshr" if unsigned else "ashr", a.bits("i16")
+    return (pairs << 8).op(shift, 8), pairs.op(shift, 8)
+
+
+def _portable(a: Reg, b: Reg, c: Reg, unsigned: bool) -> Reg:
+    x, y = a.cast("zext" if unsigned else "sext", "i32"), b.cast("sext", "i32")
+    products = x * y
+    for k in range(4):
+        c = c + products.slice(k, c.lanes, 4)
+    return c

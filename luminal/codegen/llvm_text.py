@@ -11,18 +11,14 @@ import struct
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
+from luminal.ir.dtype import ALL
 from luminal.ir.target import Target
 
 __all__ = ["BITS", "ELEMENT", "Emitter", "MEMORY", "Number", "Reg", "is_float", "suffix", "vector"]
 
-# Register types by dtype name: f16 and bf16 are carried as their bits.
-ELEMENT = {
-    "f64": "double", "f32": "float", "f16": "i16", "bf16": "i16", "i64": "i64", "i32": "i32",
-    "i16": "i16", "i8": "i8", "u8": "i8", "bool": "i1",
-    "f8e4m3": "i8", "f8e5m2": "i8", "e8m0": "i8", "u4": "i8", "i4": "i8", "f4e2m1": "i8",
-}  # fmt: skip
-# Types in memory: a bool is a byte.
-MEMORY = {**ELEMENT, "bool": "i8"}
+# Types in memory by dtype name, and in registers. f16, bf16 and storage formats are their bits.
+MEMORY = {d.name: f"i{max(8, d.bits)}" for d in ALL} | {"f64": "double", "f32": "float"}
+ELEMENT = MEMORY | {"bool": "i1"}
 BITS = {"double": 64, "float": 32, "half": 16, "i64": 64, "i32": 32, "i16": 16, "i8": 8, "i1": 1}
 _SUFFIX = {"double": "f64", "float": "f32", "half": "f16"}
 
@@ -247,6 +243,15 @@ class Emitter:
         """Begin the block `label`."""
         self.lines.append(f"{label}:")
         self.block = label
+
+    def when(self, condition: Reg, line: str) -> None:
+        """An instruction without result, if a condition holds."""
+        on, after = self.label(), self.label()
+        self.branch(condition, on, after)
+        self.place(on)
+        self.put(line)
+        self.jump(after)
+        self.place(after)
 
     def branch(self, condition: Reg, yes: str, no: str) -> None:
         """Conditional jump."""
