@@ -199,7 +199,7 @@ def test_operations(group, lanes: int, target: str) -> None:
 @pytest.mark.parametrize("target", ["aarch64", "apple"])
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_every_operation_compiles_for_arm(target: str) -> None:
-    cases = [case for lanes in (1, 16) for group in GROUPS for case in group(lanes)[:60]]
+    cases = [case for lanes in (1, 16) for group in GROUPS for case in group(lanes)[:80]]
     numbers = values(dt.f32, 16, 1)
     cases += [
         Case(op, [x], (dtype,), dtype, x)
