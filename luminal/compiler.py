@@ -29,7 +29,7 @@ from luminal.progress import Progress, progress_bar
 from luminal.rewrite import rewrite
 from luminal.runtime.device import select_target, thread_count
 from luminal.runtime.executor import Executor
-from luminal.runtime.pool import runtime
+from luminal.runtime.native import runtime
 from luminal.search.extract import extract
 from luminal.search.schedule import candidates
 from luminal.search.strategy import choose

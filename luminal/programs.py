@@ -17,7 +17,7 @@ from luminal.config import Config
 from luminal.ir.graph import ConstantData
 from luminal.ir.program import Program
 from luminal.ir.target import Target
-from luminal.runtime.cpu import Library, compile_object, link
+from luminal.runtime.cpu import compile_object, link
 from luminal.runtime.device import select_target
 from luminal.search.cache import Cache, digest
 
@@ -37,10 +37,10 @@ def versions() -> str:
     return digest(llvm, *stamps)
 
 
-def native_function(source: str, name: str) -> tuple[Library, int]:
+def native_function(source: str, name: str) -> tuple[object, int]:
     """A function of LLVM text, linked into this process: what keeps it alive, and its address."""
     library = link([compile_object(source, select_target("native"))], [name])
-    return library, library.address(name)
+    return library, library[name]
 
 
 def _with_data(program: Program, change: Callable[[ConstantData], ConstantData]) -> Program:

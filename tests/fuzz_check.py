@@ -255,8 +255,7 @@ def scheduled(
             continue
         objects = [compile_object(c.source, target) for c in program.codes]
         executor = Executor(program, objects, 3)
-        for name, value in (("batch_ns", 1), ("wake_ns", 0), ("serial_ns", 0)):
-            executor._pool.set(name, value)  # every chunk is handed out on its own
+        executor._pool.set(batch_ns=1, wake_ns=0, serial_ns=0)  # every chunk on its own
         return executor
     return None
 

@@ -106,7 +106,7 @@ def build(kernel: Function, target: str) -> Kernel:
     """Prints, verifies, compiles and links."""
     chosen = TARGETS[target]
     library = link([compile_object(print_function(kernel, chosen), chosen)], [kernel.name])
-    return Kernel(library, library.address(kernel.name))
+    return Kernel(library, library[kernel.name])
 
 
 def for_range(var: Value, count: Value | Literal, body: list[Statement]) -> For:

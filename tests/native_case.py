@@ -28,9 +28,9 @@ def run_native(
     words = [arrays[n].ctypes.data for n in function.arguments]
     words += [dims[n] for n in function.dims] + [error.ctypes.data]
     block = np.array(words, np.int64)
-    count = COUNT(library.address(f"{name}_grid"))(block.ctypes.data)
-    assert COUNT(library.address(f"{name}_cost"))(block.ctypes.data) >= 0
-    entry = ENTRY(library.address(name))
+    count = COUNT(library[f"{name}_grid"])(block.ctypes.data)
+    assert COUNT(library[f"{name}_cost"])(block.ctypes.data) >= 0
+    entry = ENTRY(library[name])
     for chunk in reversed(range(count)):
         entry(block.ctypes.data, chunk, chunk + 1, aligned)
     return bool(error[0])

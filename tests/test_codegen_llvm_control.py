@@ -99,7 +99,7 @@ def test_grid_and_cost() -> None:
     library = link([compile_object(print_function(row_sums(8), target), target)], names)
     words = (ctypes.c_int64 * 6)(0, 0, 11, 2, 30, 0)
     call = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
-    got = [call(library.address(name))(ctypes.addressof(words)) for name in names]
+    got = [call(library[name])(ctypes.addressof(words)) for name in names]
     assert got == [11, 330]
 
 
@@ -162,7 +162,7 @@ def test_kernels_link_together() -> None:
         ]  # fmt: skip
         masked.append(print_function(function(body, ("x", "m"), name=name), target))
     library = link([compile_object(text, target) for text in masked], ["first", "second"])
-    assert library.address("first") != library.address("second")
+    assert library["first"] != library["second"]
 
 
 def test_unknown_names_are_internal_errors() -> None:

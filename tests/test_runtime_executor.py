@@ -14,7 +14,7 @@ from luminal.ir.expr import ExprLike, Var, axis_var, const, to_expr
 from luminal.ir.graph import ConstantData
 from luminal.ir.plan import Buffer, Kernel, Plan, Store
 from luminal.ir.program import KernelCode, Program
-from luminal.ir.term import binary, data, load, reduction
+from luminal.ir.term import binary, data, load
 from luminal.runtime import cpu, device
 from luminal.runtime.executor import Executor
 from luminal.runtime.memory import memory_plan
@@ -121,7 +121,7 @@ def executor(plan: Plan, codes: dict[str, str], calls: tuple[int, ...], threads:
 
 
 def chain_plan() -> Plan:
-    """y = 8x by three kernels that share one code; t1 takes over t0's memory."""
+    """y = 8x by three kernels that share one code."""
     buffers = (
         buffer("x", "input", N), buffer("t0", "temp", N), buffer("t1", "temp", N),
         buffer("y", "output", N),
@@ -141,7 +141,7 @@ def test_symbolic_chain(threads: int) -> None:
         x = np.arange(n, dtype=np.float32)
         (y,) = run(x)
         np.testing.assert_array_equal(y, 8 * x)
-    assert run.arena_bytes == 4096 * 4
+    assert run.arena_bytes == 2 * 4096 * 4
 
 
 def test_slots_are_reused_by_lifetime() -> None:
@@ -162,21 +162,9 @@ def test_slots_are_reused_by_lifetime() -> None:
     assert memory.offsets((1,)) == ([0, 64], 128)
 
 
-def test_elementwise_kernels_work_in_place() -> None:
+def test_what_a_kernel_reads_and_writes_never_shares_a_slot() -> None:
     memory = memory_plan(chain_plan())
-    assert memory.root["t1"] == "t0"
-    assert memory.slot == {"t0": 0}
-
-
-def test_reductions_never_work_in_place() -> None:
-    plan = chain_plan()
-    axis, k = axis_var("i", N), axis_var("k", 8)
-    own = load("t0", (to_expr(axis),), f32)
-    total = reduction("sum", (k,), binary("mul", own, load("x", (to_expr(k),), f32)))
-    kernel = Kernel("k1", (axis,), (Store("t1", (to_expr(axis),), binary("add", own, total)),))
-    kernels = (plan.kernels[0], kernel, plan.kernels[2])
-    memory = memory_plan(Plan(kernels, plan.buffers, plan.inputs, plan.outputs, plan.dims))
-    assert set(memory.slot.values()) == {0, 1}
+    assert memory.slot == {"t0": 0, "t1": 1}
 
 
 def test_alias_cycles_are_internal_errors() -> None:
@@ -255,7 +243,9 @@ def test_in_place_update_of_an_input() -> None:
     (new,) = run(cache, x)
     assert new is cache and cache.tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
     wide = np.ones(16, np.float32)
-    run(wide[::2], x)
+    for _ in range(2):  # the second time its shape is known
+        wide[:] = 1
+        run(wide[::2], x)
     assert wide[::2].tolist() == [1, 2, 3, 4, 5, 6, 7, 8] and wide[1::2].tolist() == [1] * 8
     cache.flags.writeable = False
     with pytest.raises(ArgumentError, match="read-only"):

@@ -9,13 +9,14 @@ import sys
 import textwrap
 import threading
 import time
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
 
 from luminal.errors import DeviceError, InternalError
 from luminal.runtime import cpu, device, native, pool
-from luminal.runtime.entry import CallBlock, launches
+from luminal.runtime.pool import UNFIT, Call, Launches
 
 # ramp: out[i] = base[i] + 3 for rows lo..hi-1; args: in, out, rows, cost, error word.
 KERNELS = """
@@ -67,35 +68,36 @@ define void @fail(ptr %a, i64 %lo, i64 %hi, ptr %scratch) {
 """
 
 
+Library = Mapping[str, int]
+
+
 @pytest.fixture(scope="module")
-def library() -> cpu.Library:
+def library() -> Library:
     data = cpu.compile_object(KERNELS, device.host_target())
     return cpu.link([data], [n + s for n in ("ramp", "fail") for s in ("", "_grid", "_cost")])
 
 
 def make_block(
-    library: cpu.Library, threads: int, names: list[str], rows: int, cost: int
-) -> tuple[CallBlock, np.ndarray]:
+    library: Library, threads: int, names: list[str], rows: int, cost: int
+) -> tuple[Call, np.ndarray]:
     """A chain of kernels: values are in, out, rows, cost, then the error word."""
-    functions = [tuple(library.address(n + s) for s in ("", "_grid", "_cost")) for n in names]
-    plan = launches(functions, [(0, 1, 2, 3, 4) if i == 0 else (1, 1, 2, 3, 4)
+    functions = [tuple(library[n + s] for s in ("", "_grid", "_cost")) for n in names]
+    plan = Launches(functions, [(0, 1, 2, 3, 4) if i == 0 else (1, 1, 2, 3, 4)
                                 for i in range(len(names))])  # fmt: skip
     shared = pool.shared_pool(threads)
     if shared is not None:
         shared.ensure()
-    block = CallBlock(pool.runtime(), shared, plan, 4, 2)
+    block = Call(native.runtime(), shared, plan, 4, 2)
     block.values[2:4] = rows, cost
     scratch = np.zeros(64 * threads, np.int64)
-    block.set_scratch(scratch.ctypes.data, 512)
+    block.set(scratch=scratch.ctypes.data, stride=512)
     return block, scratch
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 4])
 @pytest.mark.parametrize("cost", [10, 2_000_000])
 @pytest.mark.parametrize("rows", [0, 1, 2, 7, 1000])
-def test_chain_gives_the_right_values(
-    library: cpu.Library, threads: int, cost: int, rows: int
-) -> None:
+def test_chain_gives_the_right_values(library: Library, threads: int, cost: int, rows: int) -> None:
     block, _scratch = make_block(library, threads, ["ramp"] * 5, rows, cost)
     x = np.arange(rows, dtype=np.int32)
     for _ in range(20):
@@ -105,16 +107,16 @@ def test_chain_gives_the_right_values(
 
 
 @pytest.mark.parametrize("threads", [2, 4])
-def test_phases_of_mixed_cost_stay_in_order(library: cpu.Library, threads: int) -> None:
+def test_phases_of_mixed_cost_stay_in_order(library: Library, threads: int) -> None:
     """Inline, unannounced and announced phases in random order, each on the last one's result."""
     rng = np.random.default_rng(threads)
-    functions = [tuple(library.address("ramp" + s) for s in ("", "_grid", "_cost"))] * 40
+    functions = [tuple(library["ramp" + s] for s in ("", "_grid", "_cost"))] * 40
     arguments = [(min(k, 1), 1, 2, 3 + k, 43) for k in range(40)]
     shared = pool.shared_pool(threads)
     shared.ensure()
-    block = CallBlock(pool.runtime(), shared, launches(functions, arguments), 43, 2)
+    block = Call(native.runtime(), shared, Launches(functions, arguments), 43, 2)
     scratch = np.zeros(64 * threads, np.int64)
-    block.set_scratch(scratch.ctypes.data, 512)
+    block.set(scratch=scratch.ctypes.data, stride=512)
     block.values[2] = 500
     x = np.arange(500, dtype=np.int32)
     for _ in range(200):
@@ -124,27 +126,27 @@ def test_phases_of_mixed_cost_stay_in_order(library: cpu.Library, threads: int) 
         np.testing.assert_array_equal(out, x + 120)
 
 
-def test_pointers_and_arrays_mix(library: cpu.Library) -> None:
+def test_pointers_and_arrays_mix(library: Library) -> None:
     block, _scratch = make_block(library, 1, ["ramp"], 4, 10)
     x, out = np.arange(4, dtype=np.int32), np.zeros(4, np.int32)
     assert block.run(x.ctypes.data, out) == 0
     assert out.tolist() == [3, 4, 5, 6]
     assert block.run(x) == -1
-    with pytest.raises((BufferError, ValueError)):
-        block.run(np.arange(8, dtype=np.int32)[::2], out)
+    assert block.run(np.arange(8, dtype=np.int32)[::2], out) == UNFIT
+    assert block.run(b"text", out) == UNFIT
 
 
-def test_ctypes_fallback_is_the_same(library: cpu.Library) -> None:
+def test_ctypes_fallback_is_the_same(library: Library) -> None:
     block, _scratch = make_block(library, 2, ["ramp"], 4, 10)
     x, out = np.arange(4, dtype=np.int32), np.zeros(4, np.int32)
     assert block._run_by_ctypes(x.ctypes.data, out) == 0
     assert out.tolist() == [3, 4, 5, 6]
     assert block._run_by_ctypes(x) == -1
-    with pytest.raises(BufferError):
-        block._run_by_ctypes(np.arange(8, dtype=np.int32)[::2], out)
+    assert block._run_by_ctypes(np.arange(8, dtype=np.int32)[::2], out) == UNFIT
+    assert block._run_by_ctypes(b"text", out) == UNFIT
 
 
-def test_error_word_is_reported_and_cleared(library: cpu.Library) -> None:
+def test_error_word_is_reported_and_cleared(library: Library) -> None:
     x, out = np.arange(4, dtype=np.int32), np.zeros(4, np.int32)
     block, _scratch = make_block(library, 2, ["ramp", "fail"], 4, 500_000)
     assert block.run(x, out) == 1
@@ -152,7 +154,7 @@ def test_error_word_is_reported_and_cleared(library: cpu.Library) -> None:
     assert block.run(x, out) == 0
 
 
-def test_concurrent_callers(library: cpu.Library) -> None:
+def test_concurrent_callers(library: Library) -> None:
     bad: list[int] = []
 
     def work(seed: int) -> None:
@@ -172,7 +174,7 @@ def test_concurrent_callers(library: cpu.Library) -> None:
     assert not bad
 
 
-def test_ten_thousand_quick_calls(library: cpu.Library) -> None:
+def test_ten_thousand_quick_calls(library: Library) -> None:
     block, _scratch = make_block(library, 2, ["ramp"] * 3, 64, 200_000)
     x, out = np.arange(64, dtype=np.int32), np.zeros(64, np.int32)
     for i in range(10_000):
@@ -181,7 +183,7 @@ def test_ten_thousand_quick_calls(library: cpu.Library) -> None:
         assert out[0] == i + 9
 
 
-def test_oversubscribed_with_a_hog(library: cpu.Library) -> None:
+def test_oversubscribed_with_a_hog(library: Library) -> None:
     hog = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
         block, _scratch = make_block(library, 4, ["ramp"] * 10, 512, 2_000_000)
@@ -196,7 +198,7 @@ def test_oversubscribed_with_a_hog(library: cpu.Library) -> None:
         hog.wait()
 
 
-def test_fork_gets_new_workers(library: cpu.Library) -> None:
+def test_fork_gets_new_workers(library: Library) -> None:
     block, _scratch = make_block(library, 3, ["ramp"] * 3, 300, 2_000_000)
     x, out = np.arange(300, dtype=np.int32), np.zeros(300, np.int32)
     assert block.run(x, out) == 0
@@ -247,9 +249,9 @@ def test_portable_parking_works_too() -> None:
     code = f"""
         import sys
         sys.path[:0] = {sys.path!r}
-        from luminal.runtime import native, pool
+        from luminal.runtime import native
         text = native.runtime_text
-        pool.runtime_text = lambda triple, python: text(triple, python, "condition")
+        native.runtime_text = lambda triple, python: text(triple, python, "condition")
         from tests import test_runtime_pool as t
         from luminal.runtime import cpu, device
         data = cpu.compile_object(t.KERNELS, device.host_target())
@@ -305,7 +307,6 @@ def test_instruction_set_levels(isa: str) -> None:
     widths = {"baseline": 128, "avx2": 256, "avx512": 512}
     assert target.vector_bits == widths.get(isa, target.vector_bits)
     assert cpu.compile_object(KERNELS, target)
-    assert f"{target.vector_bits}-bit" in device.describe(target)
 
 
 def test_bad_text_and_missing_symbols_are_internal_errors() -> None:
@@ -319,15 +320,13 @@ def test_bad_text_and_missing_symbols_are_internal_errors() -> None:
 
 
 def test_importing_the_runtime_is_light() -> None:
-    code = (
-        "import luminal.runtime.pool, luminal.runtime.entry, sys; print('llvmlite' in sys.modules)"
-    )
+    code = "import luminal.runtime.executor, sys; print('llvmlite' in sys.modules)"
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env)
     assert done.stdout.strip() == "False", done.stderr
 
 
-def test_overhead_is_printed(library: cpu.Library) -> None:
+def test_overhead_is_printed(library: Library) -> None:
     block, _scratch = make_block(library, 1, ["ramp"], 4, 10)
     x, out = np.arange(4, dtype=np.int32), np.zeros(4, np.int32)
     start = time.perf_counter_ns()

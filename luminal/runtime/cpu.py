@@ -9,14 +9,14 @@ from __future__ import annotations
 import ctypes
 import itertools
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import ModuleType
 from typing import Any
 
 from luminal.errors import InternalError
 from luminal.ir.target import Target
 
-__all__ = ["Library", "assembly", "compile_object", "keep_forever", "link", "llvm", "llvm_version"]
+__all__ = ["assembly", "compile_object", "keep_forever", "link", "llvm"]
 
 _LOCK = threading.RLock()
 _LIBRARY_NUMBER = itertools.count()
@@ -41,11 +41,6 @@ def llvm() -> ModuleType:
         return _STATE["binding"]
 
 
-def llvm_version() -> str:
-    """Version of LLVM, a part of every key of cached machine code."""
-    return ".".join(map(str, llvm().llvm_version_info))
-
-
 def _features(target: Target) -> str:
     """Features of `target`, with LLVM's own preference for narrow vectors overruled."""
     if not target.triple.startswith("x86_64") or "avx512f" not in target.features:
@@ -54,28 +49,19 @@ def _features(target: Target) -> str:
     return ",".join(filter(None, (target.features, f"{sign}prefer-256-bit")))
 
 
-def _machine(target: Target) -> Any:
-    """A fresh LLVM target machine: they are cheap and not thread-safe."""
-    try:
-        made = llvm().Target.from_triple(target.triple)
-    except RuntimeError as error:
-        raise InternalError(f"[codegen] unknown target triple {target.triple!r}: {error}") from None
-    return made.create_target_machine(
-        cpu=target.cpu, features=_features(target), opt=2, reloc="pic", codemodel="small"
-    )
-
-
-def _parse(text: str, target: Target, machine: Any) -> Any:
-    """The verified module of `text`. llvmlite parses without running any pass."""
+def _emit(llvm_text: str, target: Target, how: str) -> Any:
+    """Machine code of verified text by a fresh target machine: they are not thread-safe."""
     binding = llvm()
     try:
-        module = binding.parse_assembly(text, binding.create_context())
-        module.triple = target.triple
-        module.data_layout = str(machine.target_data)
+        machine = binding.Target.from_triple(target.triple).create_target_machine(
+            cpu=target.cpu, features=_features(target), opt=2, reloc="pic", codemodel="small"
+        )
+        module = binding.parse_assembly(llvm_text, binding.create_context())
+        module.triple, module.data_layout = target.triple, str(machine.target_data)
         module.verify()
     except RuntimeError as error:
         raise InternalError(f"[codegen] malformed LLVM text: {str(error).strip()}") from None
-    return module
+    return getattr(machine, how)(module)
 
 
 def compile_object(llvm_text: str, target: Target) -> bytes:
@@ -84,14 +70,12 @@ def compile_object(llvm_text: str, target: Target) -> bytes:
     InternalError if the text is malformed. Text that LLVM cannot select aborts the process, so
     untrusted candidates are compiled in a worker.
     """
-    machine = _machine(target)
-    return machine.emit_object(_parse(llvm_text, target, machine))
+    return _emit(llvm_text, target, "emit_object")
 
 
 def assembly(llvm_text: str, target: Target) -> str:
     """Assembly text of `llvm_text`, to look at."""
-    machine = _machine(target)
-    return machine.emit_assembly(_parse(llvm_text, target, machine))
+    return _emit(llvm_text, target, "emit_assembly")
 
 
 def _jit() -> Any:
@@ -106,39 +90,24 @@ def _jit() -> Any:
         return _STATE["jit"]
 
 
-class Library:
-    """Machine code linked into this process; unloaded when the last reference goes."""
-
-    __slots__ = ("__weakref__", "_tracker", "names")
-
-    def __init__(self, tracker: Any, names: tuple[str, ...]) -> None:
-        self._tracker = tracker
-        self.names = names
-
-    def address(self, name: str) -> int:
-        """Address of the function or constant `name`; KeyError if it was not asked for."""
-        return self._tracker[name]
-
-
 def link(
-    objects: Iterable[bytes], names: Iterable[str], imports: dict[str, int] | None = None
-) -> Library:
-    """Link object code for this machine; `names` are the symbols whose addresses are wanted.
+    objects: Iterable[bytes], names: Iterable[str], imports: Mapping[str, int] | None = None
+) -> Mapping[str, int]:
+    """Link object code for this machine: the addresses of the symbols `names`, whose code is
+    unloaded when the last reference to them goes.
 
     Undefined symbols are looked up in `imports`, then in the process (libc, libm, Python).
     InternalError if a symbol is missing (LLVM names it on standard error).
     """
-    wanted = tuple(names)
     builder = llvm().JITLibraryBuilder()
     for data in objects:
         builder.add_object_img(data)
-    for name in wanted:
+    for name in names:
         builder.export_symbol(name)
     for name, address in (imports or {}).items():
         builder.import_symbol(name, address)
     builder.add_current_process()
     try:
-        tracker = builder.link(_jit(), f"luminal{next(_LIBRARY_NUMBER)}")
+        return builder.link(_jit(), f"luminal{next(_LIBRARY_NUMBER)}")
     except RuntimeError as error:
         raise InternalError(f"[link] {str(error).strip()}") from None
-    return Library(tracker, wanted)

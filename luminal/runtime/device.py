@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
@@ -16,111 +18,75 @@ from luminal.errors import ArgumentError, DeviceError
 from luminal.ir.target import Target
 from luminal.runtime.cpu import llvm
 
-__all__ = [
-    "available_cores", "baseline_target", "cache_sizes", "describe", "host_target",
-    "select_target", "thread_count",
-]  # fmt: skip
+__all__ = ["baseline_target", "host_target", "select_target", "thread_count"]
 
+_AVX2 = ("avx", "avx2", "fma", "f16c", "bmi", "bmi2")
+_AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
 _LEVELS = {
     "baseline": ("x86-64", ("sse2",)),
-    "avx2": ("x86-64-v3", ("avx", "avx2", "fma", "f16c", "bmi", "bmi2")),
-    "avx512": ("x86-64-v4", ("avx", "avx2", "fma", "f16c", "bmi", "bmi2", "avx512f", "avx512bw",
-                             "avx512cd", "avx512dq", "avx512vl")),
-}  # fmt: skip
-_DEFAULT_CACHES = (32 << 10, 1 << 20, 8 << 20)
-_FLAGS = ("avx2", "fma", "avx512f", "avx512vnni", "avxvnni", "f16c", "avx512bf16", "amx-int8",
-          "neon", "dotprod", "i8mm", "bf16", "fullfp16")  # fmt: skip
+    "avx2": ("x86-64-v3", _AVX2),
+    "avx512": ("x86-64-v4", (*_AVX2, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")),
+}
 
 
-def available_cores() -> int:
+def _available_cores() -> int:
     """Cores this process may run on (its affinity mask, and the cgroup's quota on Linux)."""
-    if hasattr(os, "sched_getaffinity"):
-        count = len(os.sched_getaffinity(0))
-    else:
-        count = os.cpu_count() or 1
-    try:
+    affinity = getattr(os, "sched_getaffinity", None)
+    count = len(affinity(0)) if affinity else os.cpu_count() or 1
+    with suppress(OSError, ValueError):
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        count = min(count, max(1, -(-int(quota) // int(period))))
-    except (OSError, ValueError):
-        pass
+        count = min(count, -(-int(quota) // int(period)))
     return max(1, count)
 
 
 def thread_count(threads: int | None) -> int:
     """Number of threads for the setting `threads`; None or 0 means every available core."""
-    if threads is None or threads == 0:
-        return available_cores()
-    if threads < 0 or threads > 1024:
+    if not 0 <= (threads or 0) <= 1024:
         raise ArgumentError(
             f"[threads] not a number of threads. Got {threads}; expected 0 (all cores) to 1024. "
             "Try threads=0."
         )
-    return threads
+    return threads or _available_cores()
 
 
-def cache_sizes() -> tuple[int, int, int]:
-    """Bytes of the L1 data, L2 and L3 cache of one core (L3 is shared); guesses if unknown."""
-    sizes = list(_DEFAULT_CACHES)
-    found = _linux_caches() if platform.system() == "Linux" else _macos_caches()
-    for level, size_bytes in found.items():
-        sizes[level - 1] = size_bytes
-    return sizes[0], sizes[1], max(sizes[1], sizes[2])
-
-
-def _linux_caches() -> dict[int, int]:
-    found: dict[int, int] = {}
+def _caches() -> Iterator[tuple[int, str]]:
+    """(level, size as text) of the data caches."""
+    if platform.system() == "Darwin":
+        for level, name in enumerate(("hw.l1dcachesize", "hw.l2cachesize", "hw.l3cachesize"), 1):
+            command = ["sysctl", "-n", name]
+            yield level, subprocess.run(command, capture_output=True, text=True, timeout=5).stdout
     for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
-        try:
-            level = int((index / "level").read_text())
-            kind = (index / "type").read_text().strip()
-            text = (index / "size").read_text().strip()
-        except (OSError, ValueError):
-            continue
-        if kind != "Instruction" and 1 <= level <= 3 and text[:-1].isdigit():
-            found[level] = int(text[:-1]) << {"K": 10, "M": 20}.get(text[-1], 0)
-    return found
+        if (index / "type").read_text().strip() != "Instruction":
+            yield int((index / "level").read_text()), (index / "size").read_text()
 
 
-def _macos_caches() -> dict[int, int]:
-    found: dict[int, int] = {}
-    for level, name in ((1, "hw.l1dcachesize"), (2, "hw.l2cachesize"), (3, "hw.l3cachesize")):
-        try:
-            done = subprocess.run(["sysctl", "-n", name], capture_output=True, text=True, timeout=5)
-        except (OSError, subprocess.TimeoutExpired):
-            break
-        if done.stdout.strip().isdigit():
-            found[level] = int(done.stdout)
-    return found
-
-
-def _vector_shape(architecture: str, flags: frozenset[str]) -> tuple[int, int]:
-    """(bits, number) of the SIMD registers."""
-    if architecture != "x86_64":
-        return 128, 32
-    if {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= flags:
-        return 512, 32
-    return (256, 16) if "avx2" in flags else (128, 16)
-
-
-def _int8_dot(architecture: str, flags: frozenset[str]) -> str:
-    if architecture != "x86_64":
-        return "dotprod" if "dotprod" in flags else ""
-    if {"avx512vnni", "avx512vl"} <= flags or "avxvnni" in flags:
-        return "vnni"
-    return "maddubs" if "avx2" in flags else ""
+def _cache_sizes() -> tuple[int, int, int]:
+    """Bytes of the L1 data, L2 and L3 cache of one core (L3 is shared); guesses if unknown."""
+    sizes = [32 << 10, 1 << 20, 8 << 20]
+    with suppress(OSError, LookupError, ValueError, subprocess.SubprocessError):
+        for level, text in _caches():
+            number = text.strip().rstrip("KM")
+            sizes[level - 1] = int(number) << {"K": 10, "M": 20}.get(text.strip()[-1], 0)
+    return sizes[0], sizes[1], max(sizes[1:])
 
 
 def _target(triple: str, cpu: str, features: str, cores: int) -> Target:
-    architecture = "x86_64" if triple.startswith("x86_64") else "aarch64"
     flags = frozenset(f[1:] for f in features.split(",") if f.startswith("+"))
-    bits, registers = _vector_shape(architecture, flags)
-    fma = architecture == "aarch64" or "fma" in flags
-    l1_bytes, l2_bytes, l3_bytes = cache_sizes()
+    if not triple.startswith("x86_64"):
+        bits, registers, fma, dot = 128, 32, True, "dotprod" if "dotprod" in flags else ""
+    else:
+        bits, registers = (256, 16) if "avx2" in flags else (128, 16)
+        if flags.issuperset(_AVX512):
+            bits, registers = 512, 32
+        fma, dot = "fma" in flags, "maddubs" if "avx2" in flags else ""
+        if flags.issuperset(("avx512vnni", "avx512vl")) or "avxvnni" in flags:
+            dot = "vnni"
+    l1_bytes, l2_bytes, l3_bytes = _cache_sizes()
     lanes = bits // 32 * (2 if fma else 1)
     return Target(
         triple=triple, cpu=cpu, features=features, vector_bits=bits, vector_registers=registers,
-        fma=fma, int8_dot=_int8_dot(architecture, flags), l1_bytes=l1_bytes, l2_bytes=l2_bytes,
-        l3_bytes=l3_bytes, cores=cores, gflops=2.8 * 2 * lanes, bandwidth_gbs=12.0, launch_us=1.0,
+        fma=fma, int8_dot=dot, l1_bytes=l1_bytes, l2_bytes=l2_bytes, l3_bytes=l3_bytes,
+        cores=cores, gflops=2.8 * 2 * lanes, bandwidth_gbs=12.0, launch_us=1.0,
     )  # fmt: skip
 
 
@@ -136,7 +102,7 @@ def host_target() -> Target:
     features = binding.get_host_cpu_features()
     text = ",".join(f"{'+' if on else '-'}{name}" for name, on in sorted(features.items()))
     return _target(
-        binding.get_process_triple(), binding.get_host_cpu_name(), text, available_cores()
+        binding.get_process_triple(), binding.get_host_cpu_name(), text, _available_cores()
     )
 
 
@@ -168,14 +134,3 @@ def baseline_target(triple: str) -> Target:
         return _target(triple, "x86-64", "+sse2", 1)
     cpu = "apple-m1" if "apple" in triple else "generic"
     return _target(triple, cpu, "+neon", 1)
-
-
-def describe(target: Target) -> str:
-    """One line for people: cpu, instruction sets, vector width, cores, caches."""
-    on = {f[1:] for f in target.features.split(",") if f.startswith("+")}
-    flags = " ".join(flag for flag in _FLAGS if flag in on)
-    return (
-        f"{target.cpu} ({flags}), {target.vector_bits}-bit vectors, {target.cores} cores, "
-        f"L1 {target.l1_bytes >> 10} KiB, L2 {target.l2_bytes >> 10} KiB, "
-        f"L3 {target.l3_bytes >> 20} MiB"
-    )

@@ -1,24 +1,30 @@
-"""Where the buffers of a plan live: whose memory, which slot of the arena, at what offset.
+"""Where the buffers of a plan live: whose memory, which slot of the arena, at what offset; and
+constants in the layout that kernels read.
 
 In: a Plan. Out: a `MemoryPlan` with storage roots, arena slots by lifetime, and a compiled
-function from the values of the dims to offsets. Allocates nothing and changes no plan.
+function from the values of the dims to offsets. Allocates no arena and changes no plan.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
 
 from luminal.errors import InternalError
 from luminal.ir import layout
 from luminal.ir.expr import Expr, Var, ceil_div, maximum, to_expr
-from luminal.ir.plan import Buffer, Kernel, Plan
+from luminal.ir.plan import Buffer, Plan
 
-__all__ = ["ALIGNMENT", "MemoryPlan", "compile_exprs", "memory_plan", "storage_bytes"]
+__all__ = ["ALIGNMENT", "MemoryPlan", "aligned", "compile_exprs", "constant_array", "memory_plan"]
 
 ALIGNMENT = 64
 _TYPICAL = 512  # the value of a dimension at which slots are compared
+_PACKED: WeakValueDictionary[tuple[object, ...], np.ndarray] = WeakValueDictionary()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +46,6 @@ class MemoryPlan:
         return places, total
 
 
-def storage_bytes(buffer: Buffer) -> Expr:
-    """Bytes of a buffer in memory, padding of its layout included."""
-    elements = layout.size(buffer.shape, buffer.layout)
-    return ceil_div(elements * buffer.dtype.bits, 8)
-
-
 def compile_exprs(dims: Sequence[Var], exprs: Iterable[Expr]) -> Callable[..., tuple[int, ...]]:
     """A Python function from the values of `dims`, in order, to the values of `exprs`.
 
@@ -56,96 +56,34 @@ def compile_exprs(dims: Sequence[Var], exprs: Iterable[Expr]) -> Callable[..., t
     parameters = [f"d{i}" for i in range(len(dims))]
     names = {v: to_expr(Var(p, v.lo, v.hi)) for v, p in zip(dims, parameters, strict=True)}
     body = "".join(f"{e.substitute(names)!r}, " for e in exprs)
-    scope: dict[str, Any] = {"div": _div, "mod": _mod, "min": min, "max": max}
+    scope: dict[str, Any] = {"div": int.__floordiv__, "mod": int.__mod__, "min": min, "max": max}
     return eval(f"lambda {', '.join(parameters)}: ({body})", scope)
 
 
-def _div(a: int, b: int) -> int:
-    return a // b
+def memory_plan(plan: Plan) -> MemoryPlan:
+    """Plans the memory of `plan`; InternalError if its aliases form a cycle.
 
-
-def _mod(a: int, b: int) -> int:
-    return a % b
-
-
-def _roots(plan: Plan) -> dict[str, str]:
-    """Follows aliases. Storage of an output is found outside the arena, so it wins over a temp."""
-    alias = {b.name: b.alias for b in plan.buffers}
-    root: dict[str, str] = {}
-    for name in alias:
-        end = name
-        for _ in alias:
-            if not alias[end]:
-                break
-            if alias[end] not in alias:
-                raise InternalError(f"[memory] buffer {end} is an alias of unknown {alias[end]}")
-            end = alias[end]
-        else:
-            raise InternalError(f"[memory] aliases of buffer {name} form a cycle")
-        root[name] = end
-    kinds = {b.name: b.kind for b in plan.buffers}
-    leader = {root[b.name]: b.name for b in plan.buffers
-              if b.kind == "output" and kinds[root[b.name]] == "temp"}  # fmt: skip
-    return {name: leader.get(end, end) for name, end in root.items()}
-
-
-def _lifetimes(plan: Plan, root: dict[str, str]) -> dict[str, tuple[int, int]]:
-    """(first, last) kernel that touches the memory of each root."""
-    spans: dict[str, tuple[int, int]] = {}
+    Temporaries go into slots, largest first, each into the first slot that is free during its
+    whole lifetime.
+    """
+    root = _roots(plan)
+    spans: dict[str, tuple[int, int]] = {}  # the first and last kernel that touch a root
     for number, kernel in enumerate(plan.kernels):
         for name in kernel.arguments():
             first, _ = spans.get(root[name], (number, number))
             spans[root[name]] = (first, number)
-    return spans
-
-
-def _updates_in_place(kernel: Kernel, source: str, result: str) -> bool:
-    """True if each point reads `source` only where it writes `result`, so both may be one.
-
-    Not with reductions: their partial sums may pass through the memory of the result.
-    """
-    if len(kernel.stores) != 1 or kernel.stores[0].buffer != result:
-        return False
-    if any(t.axes for t in kernel.subterms()):
-        return False
-    place = kernel.stores[0].index
-    if {to_expr(a) for a in kernel.axes} != set(place) or len(set(place)) != len(place):
-        return False
-    loads = [t for t in kernel.subterms() if t.op == "load" and t.buffer == source]
-    return all(t.indices == place for t in loads)
-
-
-def _shares(plan: Plan, root: dict[str, str]) -> dict[str, str]:
-    """Temps that may take over the memory of another temp that their first kernel uses last."""
-    spans = _lifetimes(plan, root)
-    shape = {b.name: (b.shape, b.layout, b.dtype.bits) for b in plan.buffers}
-    temps = {b.name for b in plan.buffers if b.kind == "temp" and root[b.name] == b.name}
-    shared: dict[str, str] = {}
-    for number, kernel in enumerate(plan.kernels):
-        dying = [n for n in kernel.reads() if n in temps and spans[n][1] == number]
-        for result in kernel.writes():
-            if result not in temps or spans[result][0] != number or result in dying:
-                continue
-            for source in dying:
-                if shape[source] == shape[result] and _updates_in_place(kernel, source, result):
-                    shared[result] = shared.get(source, source)
-                    dying.remove(source)
-                    break
-    return shared
-
-
-def _assign_slots(
-    sizes: dict[str, Expr], spans: dict[str, tuple[int, int]]
-) -> tuple[dict[str, int], list[Expr]]:
-    """Largest first, each into the first slot that is free during its whole lifetime."""
-    at_typical = {
-        name: size.evaluate({v.name: max(v.lo, min(v.hi, _TYPICAL)) for v in size.variables()})
-        for name, size in sizes.items()
-    }
+    kinds = {b.name: b.kind for b in plan.buffers}
+    sizes: dict[str, Expr] = {}
+    for b in plan.buffers:
+        owner = root[b.name]
+        if owner in spans and kinds[owner] == "temp":
+            size = ceil_div(layout.size(b.shape, b.layout) * b.dtype.bits, 8)
+            sizes[owner] = maximum(sizes.get(owner, size), size)
+    typical = {v.name: max(v.lo, min(v.hi, _TYPICAL)) for v in plan.dims}
     slot: dict[str, int] = {}
     slot_sizes: list[Expr] = []
     taken: list[list[tuple[int, int]]] = []
-    for name in sorted(sizes, key=lambda n: (-at_typical[n], spans[n], n)):
+    for name in sorted(sizes, key=lambda n: (-sizes[n].evaluate(typical), spans[n], n)):
         first, last = spans[name]
         for number, others in enumerate(taken):
             if all(last < begin or end < first for begin, end in others):
@@ -157,20 +95,52 @@ def _assign_slots(
             slot_sizes.append(sizes[name])
         taken[number].append((first, last))
         slot[name] = number
-    return slot, slot_sizes
-
-
-def memory_plan(plan: Plan) -> MemoryPlan:
-    """Plans the memory of `plan`; InternalError if its aliases make no sense."""
-    root = _roots(plan)
-    shared = _shares(plan, root)
-    root = {name: shared.get(end, end) for name, end in root.items()}
-    spans = _lifetimes(plan, root)
-    kinds = {b.name: b.kind for b in plan.buffers}
-    sizes: dict[str, Expr] = {}
-    for b in plan.buffers:
-        owner = root[b.name]
-        if owner in spans and kinds[owner] == "temp":
-            sizes[owner] = maximum(sizes.get(owner, storage_bytes(b)), storage_bytes(b))
-    slot, slot_sizes = _assign_slots(sizes, spans)
     return MemoryPlan(root, slot, compile_exprs(plan.dims, slot_sizes))
+
+
+def _roots(plan: Plan) -> dict[str, str]:
+    """Follows aliases. Storage of an output is found outside the arena, so it wins over a temp."""
+    buffers = {b.name: b for b in plan.buffers}
+    root: dict[str, Buffer] = {}
+    for buffer in plan.buffers:
+        end, steps = buffer, 0
+        while end.alias:
+            end, steps = buffers[end.alias], steps + 1
+            if steps > len(buffers):
+                raise InternalError(f"[memory] aliases of buffer {buffer.name} form a cycle")
+        root[buffer.name] = end
+    leader = {root[b.name].name: b.name for b in plan.buffers
+              if b.kind == "output" and root[b.name].kind == "temp"}  # fmt: skip
+    return {name: leader.get(end.name, end.name) for name, end in root.items()}
+
+
+def aligned(size_bytes: int) -> np.ndarray:
+    """New bytes at an aligned address."""
+    room = np.empty(size_bytes + ALIGNMENT, np.uint8)
+    start = -room.ctypes.data % ALIGNMENT
+    return room[start : start + size_bytes]
+
+
+def constant_array(buffer: Buffer, array: np.ndarray) -> np.ndarray:
+    """The bytes of a constant in the layout of its buffer: the array itself if it is row-major,
+    else a packed copy, one for all that are alive."""
+    if not buffer.layout:
+        return np.ascontiguousarray(array)
+    checksum = zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    key = (id(array), array.shape, checksum, buffer.layout)
+    packed = _PACKED.get(key)
+    if packed is None:
+        flat = _packed(buffer, array)
+        packed = aligned(flat.nbytes).view(flat.dtype)
+        packed[...] = flat
+        _PACKED[key] = packed
+    return packed
+
+
+def _packed(buffer: Buffer, array: np.ndarray) -> np.ndarray:
+    if buffer.dtype.bits != 4:
+        return layout.pack(array, buffer.layout)
+    whole = np.stack((array & 15, array >> 4), -1).reshape(*array.shape[:-1], -1)
+    flat = layout.pack(whole[..., : buffer.shape[-1].value], buffer.layout)
+    flat = np.concatenate((flat, np.zeros(flat.size % 2, np.uint8)))
+    return flat[0::2] | flat[1::2] << 4

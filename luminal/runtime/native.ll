@@ -2,12 +2,15 @@
 ;   $at{a,b}      addresses %p.a, %p.b of fields of the pool (native.POOL)
 ;   $word{t,a}    %b.a, the address of a word of the call block (native.CALL), and %a, its value
 ;   $record{%i}   launch i of %table: %fn, %cost, its arguments %a and its number of chunks %g
-;   $bump{n}      next phase with n batches; $pause, $futex: by target; ;[x ... ;] only for part x
+;   $bump{x,n}    next phase with n batches (x tells uses apart); $pause, $futex: by target; ;[x ... ;] only for part x
 ;
 ; The protocol: `ticket` = phase number << 32 | batches left. A batch is claimed by a
 ; compare-and-swap of the whole word, so a stale claim fails. Who finishes the last batch of a phase
 ; opens the next one. A thread may still be leaving a run when the next begins, so it only ever
 ; adds to the ticket. A late worker is never waited for; only the caller ever leaves lm_help.
+
+declare void @$pause_type
+declare i64 @llvm.smin.i64(i64, i64)
 
 ;[futex
 declare i64 @syscall(i64, ...)
@@ -102,7 +105,7 @@ publish:
   store i64 %size, ptr %p.batch
   store i64 %n, ptr %p.batches
   store atomic i64 %n, ptr %p.pending monotonic, align 8
-  $bump{%n}
+  $bump{next,%n}
   %costly = icmp sge i64 %c, %wake_ns
   %asleep = load atomic i32, ptr %p.sleepers seq_cst, align 4
   %any = icmp ne i32 %asleep, 0
@@ -115,7 +118,7 @@ wake:
   br label %out
 end:
   store atomic i32 1, ptr %p.finished release, align 4
-  $bump{0}
+  $bump{end,0}
   %asleep2 = load atomic i32, ptr %p.sleepers seq_cst, align 4
   %any2 = icmp ne i32 %asleep2, 0
   %other = icmp ne i64 %tid, 0
@@ -305,24 +308,20 @@ define i32 @lm_call(ptr %b) nounwind {
 }
 
 ; METH_FASTCALL function whose self is the block's address as an int; arguments are ints
-; (addresses) or objects with the buffer protocol. Returns the error word, -1 on a bad count.
+; (addresses) or NumPy arrays. Returns the error word, -1 on a bad count, -2 on an argument that is
+; neither, or not C-contiguous.
 ;[python
 declare ptr @PyLong_AsVoidPtr(ptr)
 declare ptr @PyLong_FromLong(i64)
-declare i32 @PyObject_GetBuffer(ptr, ptr, i32)
-declare void @PyBuffer_Release(ptr)
 declare ptr @PyEval_SaveThread()
 declare void @PyEval_RestoreThread(ptr)
 define ptr @lm_entry(ptr %self, ptr %objects, i64 %count) nounwind {
 entry:
-  %view = alloca [16 x i64]
   %b = call ptr @PyLong_AsVoidPtr(ptr %self)
-  $word{ptr,values} $word{i64,pointers} $word{ptr,int_type} $word{i64,gil_ns} $word{i64,error}
+  $word{ptr,values} $word{i64,pointers} $word{ptr,int_type} $word{ptr,array_type} $word{i64,gil_ns}
+  $word{i64,error}
   %fits = icmp eq i64 %count, %pointers
-  br i1 %fits, label %next, label %misfit
-misfit:
-  %bad = call ptr @PyLong_FromLong(i64 -1)
-  ret ptr %bad
+  br i1 %fits, label %next, label %reject
 next:
   %i = phi i64 [0, %entry], [%i1, %store]
   %more = icmp slt i64 %i, %count
@@ -334,22 +333,26 @@ take:
   %tp = getelementptr i8, ptr %object, i64 8
   %type = load ptr, ptr %tp
   %is_int = icmp eq ptr %type, %int_type
-  br i1 %is_int, label %address, label %buffer
+  br i1 %is_int, label %address, label %other
 address:
   %pointer = call ptr @PyLong_AsVoidPtr(ptr %object)
   br label %store
-buffer:
-  %failed = call i32 @PyObject_GetBuffer(ptr %object, ptr %view, i32 0)
-  %lost = icmp ne i32 %failed, 0
-  br i1 %lost, label %raise, label %viewed
-raise:
-  ret ptr null
-viewed:
-  %data = load ptr, ptr %view
-  call void @PyBuffer_Release(ptr %view)
-  br label %store
+other:
+  %is_array = icmp eq ptr %type, %array_type
+  br i1 %is_array, label %array, label %reject
+array:
+  %dp = getelementptr i8, ptr %object, i64 16
+  %data = load ptr, ptr %dp
+  %fp = getelementptr i8, ptr %object, i64 64
+  %flags = load i32, ptr %fp
+  %c_contiguous = trunc i32 %flags to i1
+  br i1 %c_contiguous, label %store, label %reject
+reject:
+  %why = phi i64 [-1, %entry], [-2, %other], [-2, %array]
+  %bad = call ptr @PyLong_FromLong(i64 %why)
+  ret ptr %bad
 store:
-  %value = phi ptr [%pointer, %address], [%data, %viewed]
+  %value = phi ptr [%pointer, %address], [%data, %array]
   %vp = getelementptr ptr, ptr %values, i64 %i
   store ptr %value, ptr %vp
   br label %next

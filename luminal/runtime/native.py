@@ -1,32 +1,46 @@
-"""LLVM text of the runtime's own native code, completed from native.ll for a target.
+"""The runtime's own native code: LLVM text completed from native.ll, linked once a process.
 
-In: a triple and the platform's way to park a thread. Out: LLVM text with the functions `lm_*`,
-and the layout of the two structures they share with Python (CALL, POOL).
+In: a triple and the platform's way to park a thread. Out: the functions `lm_*`, and blocks of
+words that they share with Python (CALL, POOL).
 """
 
 from __future__ import annotations
 
+import ctypes
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-__all__ = ["CALL", "POOL", "POOL_BYTES", "runtime_text"]
+import numpy as np
 
-# Word (i64) indices in the block of one call.
-CALL = {name: i for i, name in enumerate((
+from luminal.ir.target import Target
+from luminal.runtime.cpu import compile_object, keep_forever, link
+from luminal.runtime.device import host_target
+
+__all__ = ["CALL", "POOL", "Block", "Runtime", "runtime", "runtime_text"]
+
+# Byte offsets of the words (i64) in a block.
+CALL = {name: 8 * i for i, name in enumerate((
     "pool", "table", "phases", "args", "scratch", "stride", "values", "index", "index_count",
-    "pointers", "error", "int_type", "gil_ns",
+    "pointers", "error", "int_type", "array_type", "gil_ns",
 ))}  # fmt: skip
+# In a pool, words that different threads write lie in different cache lines, one a row here.
+POOL = {name: 64 * row + 8 * i for row, names in enumerate((
+    ("ticket",), ("pending",), ("sleepers", "finished", "busy"),
+    ("table", "phase", "phases", "args", "scratch", "stride"),
+    ("kernel", "kernel_args", "grid", "batch", "batches"),
+    ("threads", "spins", "batch_ns", "wake_ns", "serial_ns"),
+    ("mutex",), (), ("condition",), (), ("end",),
+)) for i, name in enumerate(names)}  # fmt: skip
 
-# Byte offsets in a pool; groups that different threads write lie in different cache lines.
-POOL = {
-    "ticket": 0, "pending": 64, "sleepers": 128, "finished": 132, "busy": 136,
-    "table": 192, "phase": 200, "phases": 208, "args": 216, "scratch": 224, "stride": 232,
-    "kernel": 256, "kernel_args": 264, "grid": 272, "batch": 280, "batches": 288,
-    "threads": 320, "spins": 328, "batch_ns": 336, "wake_ns": 344, "serial_ns": 352,
-    "mutex": 384, "condition": 512,
-}  # fmt: skip
-POOL_BYTES = 640
-
-_RECORD = """%r = getelementptr i8, ptr %table, i64 %row
+_RECORD = """
+  %row = mul i64 {0}, 32
+  %r = getelementptr i8, ptr %table, i64 %row
   %fn = load ptr, ptr %r
   %r1 = getelementptr i8, ptr %r, i64 8
   %grid = load ptr, ptr %r1
@@ -36,29 +50,37 @@ _RECORD = """%r = getelementptr i8, ptr %table, i64 %row
   %shift = load i64, ptr %r3
   %a = getelementptr i8, ptr %args, i64 %shift
   %g = call i64 %grid(ptr %a)"""
+_BUMP = """
+  %word.{0} = add i64 {1}, 4294967296
+  %old.{0} = atomicrmw add ptr %pool, i64 %word.{0} seq_cst"""
+_WORD = """
+  %b.{1} = getelementptr i8, ptr %b, i64 {offset}
+  %{1} = load {0}, ptr %b.{1}"""
+_PYTHON_API = ("PyLong_AsVoidPtr", "PyLong_FromLong", "PyEval_SaveThread", "PyEval_RestoreThread")
+_METH_FASTCALL = 0x80
+_LOCK = threading.Lock()
+_RUNTIME: list[Runtime] = []
 
 
-def _expand(line: str) -> str:
-    """One line with its $-abbreviations written out as LLVM text."""
-    head, _, rest = line.strip().partition("{")
-    if head == "$at":
-        names = rest.rstrip("}").split(",")
-        return "\n".join(
-            f"  %p.{name} = getelementptr i8, ptr %pool, i64 {POOL[name]}" for name in names
-        )
-    if head == "$word":
-        out = []
-        for piece in line.strip().split("$word{")[1:]:
-            kind, name = piece.strip().rstrip("}").split(",")
-            out.append(f"  %b.{name} = getelementptr i64, ptr %b, i64 {CALL[name]}")
-            out.append(f"  %{name} = load {kind}, ptr %b.{name}")
-        return "\n".join(out)
-    if head == "$record":
-        return f"  %row = mul i64 {rest.rstrip('}')}, 32\n  {_RECORD}"
-    if head == "$bump":
-        return f"""  %word.{rest[0] == "0"} = add i64 {rest.rstrip("}")}, 4294967296
-  %old.{rest[0] == "0"} = atomicrmw add ptr %pool, i64 %word.{rest[0] == "0"} seq_cst"""
-    return line
+class Block:
+    """Words at a fixed, aligned `address`, by the names of `offsets`."""
+
+    __slots__ = ("_offsets", "_words", "address")
+
+    def __init__(self, offsets: dict[str, int]) -> None:
+        self._offsets = offsets
+        room = np.zeros(max(offsets.values()) // 8 + 9, np.int64)
+        self._words = room[-room.ctypes.data % 64 // 8 :]
+        self.address: int = self._words.ctypes.data
+
+    def set(self, **values: int) -> None:
+        """Give words new values."""
+        for name, value in values.items():
+            self._words[self._offsets[name] // 8] = value
+
+    def clear(self) -> None:
+        """All words are 0."""
+        self._words[:] = 0
 
 
 def runtime_text(triple: str, python: bool = True, park: str = "") -> str:
@@ -68,17 +90,91 @@ def runtime_text(triple: str, python: bool = True, park: str = "") -> str:
     that the system has.
     """
     x86 = triple.startswith("x86_64")
-    park = park or ("futex" if "linux" in triple else "condition")
-    wanted = {park, "python" if python else ""}
-    lines: list[str] = []
-    keep = True
-    for line in Path(__file__).with_name("native.ll").read_text().splitlines():
-        if line.startswith((";[", ";]")):
-            keep = line == ";]" or line[2:] in wanted
-        elif keep and not line.startswith(";"):
-            lines.append(_expand(line))
-    declared = "x86.sse2.pause()" if x86 else "aarch64.hint(i32)"
-    lines[:0] = [f"declare void @llvm.{declared}", "declare i64 @llvm.smin.i64(i64, i64)"]
-    pause = f"call void @llvm.{'x86.sse2.pause()' if x86 else 'aarch64.hint(i32 1)'}"
-    text = "\n".join(lines).replace("$pause", pause).replace("$futex", "202" if x86 else "98")
-    return text.replace("$mutex", str(POOL["mutex"])).replace("$condition", str(POOL["condition"]))
+    wanted = {park or ("futex" if "linux" in triple else "condition"), "python" if python else ""}
+    pause = "llvm.x86.sse2.pause()" if x86 else "llvm.aarch64.hint(i32 1)"
+    fixed = {"futex": "202" if x86 else "98", "pause": f"call void @{pause}",
+             "pause_type": pause.replace(" 1", ""), "mutex": str(POOL["mutex"]),
+             "condition": str(POOL["condition"])}  # fmt: skip
+
+    def expand(found: re.Match[str]) -> str:
+        macro, text = found[1], found[2]
+        names = text.split(",") if text else []
+        match macro:
+            case "at":
+                return "\n".join(f"  %p.{n} = getelementptr i8, ptr %pool, i64 {POOL[n]}"
+                                 for n in names)  # fmt: skip
+            case "word":
+                return _WORD.format(*names, offset=CALL[names[1]])
+            case "record":
+                return _RECORD.format(text)
+            case "bump":
+                return _BUMP.format(*names)
+        return fixed[macro]
+
+    text = Path(__file__).with_name("native.ll").read_text()
+    text = re.sub(r"^;\[(\w+)$(.*?)^;\]$", lambda m: m[2] if m[1] in wanted else "", text,
+                  flags=re.MULTILINE | re.DOTALL)  # fmt: skip
+    text = re.sub(r"^;.*\n", "", text, flags=re.MULTILINE)
+    return re.sub(r"\$(\w+)(?:\{([^}]*)\})?", expand, text)
+
+
+def _has_fastcall() -> bool:
+    """True where native code may read the objects of CPython and NumPy: in builds with a GIL, in
+    which the address of an array's data follows a header of 16 bytes."""
+    array = np.zeros(1)
+    return sys.implementation.name == "cpython" and (
+        ctypes.c_size_t.from_address(id(array) + 16).value == array.ctypes.data
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """The linked native runtime of this process.
+
+    `help(pool, number)` never returns, `call(block)` runs a prepared call; `method` is the address
+    of the definition of a builtin function that does so for a block as its self, 0 outside
+    CPython. `spins_per_us` is how many pauses a thread executes in a microsecond.
+    """
+
+    help: Callable[[int, int], None]
+    call: Callable[[int], int]
+    method: int
+    spins_per_us: float
+
+
+def runtime(compiler: Callable[[str, Target], bytes] = compile_object) -> Runtime:
+    """The native runtime, compiled (by `compiler`, which may cache) and linked once."""
+    with _LOCK:
+        if not _RUNTIME:
+            target, python = host_target(), _has_fastcall()
+            _RUNTIME.append(_link(compiler(runtime_text(target.triple, python), target), python))
+        return _RUNTIME[0]
+
+
+def _link(object_code: bytes, python: bool) -> Runtime:
+    def pointer(name: str) -> int:
+        return ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0
+
+    imports = {name: pointer(name) for name in _PYTHON_API} if python else {}
+    names = ("lm_help", "lm_spin", "lm_call", *(("lm_entry",) if python else ()))
+    library: Any = link([object_code], names, imports)
+    keep_forever(library)
+    word, block = ctypes.c_int64, ctypes.c_void_p
+    spin = ctypes.CFUNCTYPE(None, word)(library["lm_spin"])
+    elapsed_ns = []
+    for _ in range(5):
+        start = time.perf_counter_ns()
+        spin(200)
+        elapsed_ns.append(time.perf_counter_ns() - start)
+    method = 0
+    if python:  # the words of a PyMethodDef: name, function, flags, documentation
+        name = ctypes.cast(ctypes.c_char_p(b"luminal_run"), block).value
+        definition = (block * 4)(name, library["lm_entry"], _METH_FASTCALL, None)
+        keep_forever(definition)
+        method = ctypes.addressof(definition)
+    return Runtime(
+        ctypes.CFUNCTYPE(None, block, word)(library["lm_help"]),
+        ctypes.CFUNCTYPE(ctypes.c_int32, block)(library["lm_call"]),
+        method,
+        200e3 / max(min(elapsed_ns), 1),
+    )

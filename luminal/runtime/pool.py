@@ -1,8 +1,8 @@
-"""The ticket pool: threads that are parked in native code and help with large phases.
+"""The ticket pool, and the cheapest way into it: threads parked in native code that help with
+large phases, and calls prepared as one block of words.
 
-In: a number of threads. Out: the address of a pool structure that `lm_run` accepts. Memory of a
-pool is never freed; after a fork the same memory is reset and its workers start anew. Knows
-nothing of plans.
+In: a number of threads; kernels' addresses and where each argument comes from. Out: `Pool`,
+`Call`. Memory of a pool is never freed; after a fork it is reset and its workers start anew.
 """
 
 from __future__ import annotations
@@ -11,132 +11,58 @@ import ctypes
 import os
 import sys
 import threading
-import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from itertools import accumulate
 
-from luminal.ir.target import Target
-from luminal.runtime.cpu import compile_object, keep_forever, link
-from luminal.runtime.device import host_target
-from luminal.runtime.native import POOL, POOL_BYTES, runtime_text
+import numpy as np
 
-__all__ = ["Pool", "Runtime", "runtime", "shared_pool"]
+from luminal.runtime.cpu import keep_forever
+from luminal.runtime.native import CALL, POOL, Block, Runtime, runtime
+
+__all__ = ["UNFIT", "Call", "Launches", "Pool", "shared_pool"]
 
 SPIN_US = 10.0  # how long a thread looks for work before it parks
 BATCH_NS = 3_000  # the least work worth a claim
 WAKE_NS = 25_000  # the least phase worth waking a parked thread
 SERIAL_NS = 60_000  # a plan below this total stays on the calling thread
+UNFIT = -2
+GIL_NS = 5_000  # a shorter run keeps the GIL: giving it up may cost more than the run
 
-_EXPORTS = ("lm_help", "lm_spin", "lm_cost", "lm_call")
-_PYTHON_API = ("PyLong_AsVoidPtr", "PyLong_FromLong", "PyObject_GetBuffer", "PyBuffer_Release",
-               "PyEval_SaveThread", "PyEval_RestoreThread")  # fmt: skip
 _LOCK = threading.Lock()
-_STATE: dict[str, Any] = {}
 _POOLS: dict[int, Pool] = {}
 
 
-class Runtime:
-    """The linked native runtime of this process.
+class Pool(Block):
+    """`threads` - 1 parked workers and the words they share with a caller.
 
-    `call(block)` runs a prepared call, `cost(block)` estimates it in ns, `spin(n)` executes n
-    pauses, `entry` is the address of the METH_FASTCALL function or 0 outside CPython.
+    One caller at a time has the workers; a second one runs its plan alone on its own thread.
+    Call `ensure` before a run if not `started`.
     """
 
-    __slots__ = ("call", "cost", "entry", "help", "spin", "spins_per_us")
-
-    def __init__(self, object_code: bytes, python: bool) -> None:
-        imports = {}
-        for name in _PYTHON_API if python else ():
-            function = getattr(ctypes.pythonapi, name)
-            imports[name] = ctypes.cast(function, ctypes.c_void_p).value or 0
-        library = link([object_code], _EXPORTS + (("lm_entry",) if python else ()), imports)
-        keep_forever(library)
-        keep_forever(library._tracker)
-        self.entry = library.address("lm_entry") if python else 0
-        signature = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
-        self.help: Callable[[int, int], None] = signature(library.address("lm_help"))
-        self.spin = ctypes.CFUNCTYPE(None, ctypes.c_int64)(library.address("lm_spin"))
-        self.cost = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(library.address("lm_cost"))
-        self.call = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(library.address("lm_call"))
-        self.spins_per_us = self._measure_spin()
-
-    def _measure_spin(self) -> float:
-        """Pauses per microsecond: 7 to 100, depending on the processor."""
-        best_ns = 1 << 62
-        for _ in range(5):
-            start = time.perf_counter_ns()
-            self.spin(200)
-            best_ns = min(best_ns, time.perf_counter_ns() - start)
-        return 200e3 / max(best_ns, 1)
-
-
-def has_fastcall() -> bool:
-    """True where the native entry point may read CPython's objects (a build with the GIL)."""
-    free_threaded = hasattr(sys, "_is_gil_enabled")
-    plain = not hasattr(sys, "gettotalrefcount") and ctypes.sizeof(ctypes.c_void_p) == 8
-    return (
-        sys.implementation.name == "cpython"
-        and plain
-        and not (
-            free_threaded and not sys._is_gil_enabled()  # type: ignore[attr-defined]
-        )
-    )
-
-
-def runtime(compiler: Callable[[str, Target], bytes] = compile_object) -> Runtime:
-    """The native runtime, compiled (by `compiler`, which may cache) and linked once."""
-    with _LOCK:
-        if "runtime" not in _STATE:
-            target = host_target()
-            python = has_fastcall()
-            _STATE["runtime"] = Runtime(
-                compiler(runtime_text(target.triple, python), target), python
-            )
-        return _STATE["runtime"]
-
-
-class Pool:
-    """`threads` - 1 parked workers and the structure they share with a caller.
-
-    `address` is what a call block holds. One caller at a time has the workers; a second one runs
-    its plan alone on its own thread. Call `ensure` before a run if not `started`.
-    """
-
-    __slots__ = ("_memory", "_native", "address", "started", "threads")
+    __slots__ = ("_native", "started", "threads")
 
     def __init__(self, threads: int, native: Runtime) -> None:
-        self.threads = threads
-        self._native = native
-        self._memory = ctypes.create_string_buffer(POOL_BYTES + 64)
-        keep_forever(self._memory)
-        start = ctypes.addressof(self._memory)
-        self.address = start + -start % 64
+        super().__init__(POOL)
+        keep_forever(self)
+        self.threads, self._native = threads, native
         self.reset()
 
     def reset(self) -> None:
         """Back to the state without workers. Only where no thread can be inside: a new process."""
-        ctypes.memset(self.address, 0, POOL_BYTES)
-        self.set("threads", self.threads)
-        self.set("batch_ns", BATCH_NS)
-        self.set("wake_ns", WAKE_NS)
-        self.set("serial_ns", SERIAL_NS)
-        self.set("spins", max(1, int(SPIN_US * self._native.spins_per_us)))
+        self.clear()
+        spins = max(1, int(SPIN_US * self._native.spins_per_us))
+        self.set(threads=self.threads, spins=spins, batch_ns=BATCH_NS, wake_ns=WAKE_NS,
+                 serial_ns=SERIAL_NS)  # fmt: skip
         if sys.platform != "linux":
             process = ctypes.CDLL(None)
             process.pthread_mutex_init(ctypes.c_void_p(self.address + POOL["mutex"]), None)
             process.pthread_cond_init(ctypes.c_void_p(self.address + POOL["condition"]), None)
         self.started = False
 
-    def set(self, name: str, value: int) -> None:
-        """Set one 64-bit field, for tests and experiments."""
-        ctypes.c_int64.from_address(self.address + POOL[name]).value = value
-
     def ensure(self) -> None:
         """Start the workers if this process has none yet."""
         with _LOCK:
-            if self.started:
-                return
-            for number in range(1, self.threads):
+            for number in range(1, 1 if self.started else self.threads):
                 threading.Thread(
                     target=self._native.help, args=(self.address, number),
                     name=f"luminal-{number}", daemon=True,
@@ -163,5 +89,76 @@ def _after_fork() -> None:
         pool.reset()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_after_fork)
+
+
+class Launches:
+    """The launches of a plan: `table` has a row (kernel, grid, cost, byte offset of its arguments)
+    each; word i of the arguments is `values[index[i]]` of the call.
+
+    In: the addresses, and for each launch the positions in `values` of its argument words.
+    """
+
+    __slots__ = ("index", "table")
+
+    def __init__(
+        self, functions: Sequence[Sequence[int]], arguments: Sequence[Sequence[int]]
+    ) -> None:
+        ends = accumulate((8 * len(words) for words in arguments), initial=0)
+        rows = [(*addresses, end) for addresses, end in zip(functions, ends, strict=False)]
+        self.table = np.array(rows, np.int64).reshape(-1, 4)
+        self.index = np.array([word for words in arguments for word in words], np.int64)
+
+
+class Call(Block):
+    """What one call in flight owns: its block of words and its arena, and for which dims and
+    constants its owner prepared it. Not for two threads at a time.
+
+    `values` holds first the `pointers` words that each call sets, then whatever the owner puts
+    there, and last the address of the error word. `run(*pointers)` takes addresses (int) or arrays
+    and returns the error word: 0 is success, -1 a wrong count, `UNFIT` an argument that is neither
+    an int nor a C-contiguous array.
+    """
+
+    __slots__ = ("_args", "_launches", "_native", "arena", "constants", "dims", "run", "values")
+
+    def __init__(
+        self, native: Runtime, pool: Pool | None, launches: Launches, count: int, pointers: int
+    ) -> None:
+        super().__init__(CALL)
+        self._native, self._launches = native, launches
+        self._args = np.zeros(max(1, launches.index.size), np.int64)
+        self.arena = np.empty(0, np.uint8)
+        self.dims: tuple[int, ...] | None = None
+        self.constants: object = None
+        self.values = np.zeros(count + 1, np.int64)
+        self.values[-1] = self.address + CALL["error"]
+        self.set(
+            pool=pool.address if pool else 0, args=self._args.ctypes.data,
+            values=self.values.ctypes.data, index=launches.index.ctypes.data,
+            index_count=launches.index.size, pointers=pointers, int_type=id(int),
+            array_type=id(np.ndarray), gil_ns=GIL_NS,
+        )  # fmt: skip
+        self.select(0, len(launches.table))
+        self.run: Callable[..., int] = self._run_by_ctypes
+        if native.method:
+            create = ctypes.pythonapi.PyCFunction_NewEx
+            create.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
+            create.restype = ctypes.py_object
+            self.run = create(native.method, self.address, None)
+
+    def select(self, first: int, count: int) -> None:
+        """Run only launches first .. first+count-1 from now on (profiling)."""
+        self.set(table=self._launches.table.ctypes.data + 32 * first, phases=count)
+
+    def _run_by_ctypes(self, *pointers: object) -> int:
+        """The same through ctypes, where the native entry point cannot be used."""
+        if len(pointers) != self._words[CALL["pointers"] // 8]:
+            return -1
+        for position, item in enumerate(pointers):
+            if type(item) is np.ndarray and item.flags.c_contiguous:
+                item = item.ctypes.data
+            if type(item) is not int:
+                return UNFIT
+            self.values[position] = item
+        return self._native.call(self.address)

@@ -1,18 +1,19 @@
 """What a compiled callable accepts: number, dtypes and shapes of its inputs, values of its dims.
 
-In: a Plan and the caller's objects. Out: contiguous NumPy arrays (zero-copy where possible) and
-the dims, or a LuminalError that says what is wrong. Runs nothing.
+In: a Plan and the caller's objects. Out: NumPy arrays over the caller's memory and the dims, or a
+LuminalError that says what is wrong. Runs nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
-from luminal.errors import ArgumentError, DTypeError, InternalError, ShapeError
-from luminal.ir.expr import Expr, Var, ceil_div, const
+from luminal.errors import ArgumentError, DTypeError, ShapeError
+from luminal.ir.expr import Expr, Var, ceil_div
 from luminal.ir.plan import Buffer, Plan
 from luminal.runtime.memory import compile_exprs
 
@@ -31,62 +32,60 @@ def array_shape(buffer: Buffer) -> tuple[Expr, ...]:
 
 
 class Signature:
-    """The inputs of a plan.
+    """The inputs of a plan, of which those at `updated` are written to.
 
     `known(*inputs)` is the fast path: the dims, if arrays of just these dtypes and shapes have
     been accepted before, else None (AttributeError or TypeError on other objects). `accept` is
     the thorough way.
     """
 
-    __slots__ = ("_dtypes", "_remembered", "_shapes", "_solvers", "buffers", "dims", "known")
+    __slots__ = ("_remembered", "_shapes", "_solvers", "_updated", "buffers", "dims", "known")
 
-    def __init__(self, plan: Plan) -> None:
-        self.dims = plan.dims
+    def __init__(self, plan: Plan, updated: Sequence[int]) -> None:
+        self.dims, self._updated = plan.dims, updated
         self.buffers = tuple(plan.buffer(name) for name in plan.inputs)
-        self._dtypes = [b.dtype.np for b in self.buffers]
         self._shapes = compile_exprs(plan.dims, [e for b in self.buffers for e in array_shape(b)])
-        self._remembered: dict[tuple[tuple[int, ...], ...], Dims] = {}
         self._solvers = [self._solver(v) for v in plan.dims]
-        self.known = self._compile_known()
-
-    def _compile_known(self) -> Callable[..., Dims | None]:
-        names = [f"a{i}" for i in range(len(self.buffers))]
-        scope: dict[str, Any] = {f"t{i}": d for i, d in enumerate(self._dtypes)}
-        key = "".join(f"{n}.shape, " for n in names)
-        tests = " and ".join(f"a{i}.dtype is t{i}" for i in range(len(names))) or "True"
-        scope["get"] = self._remembered.get
-        return eval(f"lambda {', '.join(names)}: get(({key})) if {tests} else None", scope)
+        self._remembered: dict[tuple[tuple[int, ...], ...], Dims] = {}
+        numbers = range(len(self.buffers))
+        scope: dict[str, Any] = {f"t{n}": self.buffers[n].dtype.np for n in numbers}
+        names = ", ".join(f"a{n}" for n in numbers)
+        key = "".join(f"a{n}.shape, " for n in numbers)
+        tests = [*(f"a{n}.dtype is t{n}" for n in numbers),
+                 *(f"a{n}.flags.writeable" for n in updated)]  # fmt: skip
+        source = f"lambda {names}: get(({key})) if {' and '.join(tests) or 'True'} else None"
+        self.known: Callable[..., Dims | None] = eval(source, {
+            **scope, "get": self._remembered.get})  # fmt: skip
 
     def _solver(self, var: Var) -> tuple[int, int, int, int] | None:
         """(input, dimension, factor, addend) of an extent factor * var + addend."""
-        best: tuple[int, int, int, int] | None = None
+        found = []
         for number, buffer in enumerate(self.buffers):
             for position, extent in enumerate(array_shape(buffer)):
                 factor = extent.coefficient(var) if extent.variables() == {var} else None
-                if factor is None or not factor.value:
-                    continue
-                addend = (extent - factor * var).value
-                if addend is not None and (best is None or abs(factor.value) < abs(best[2])):
-                    best = (number, position, factor.value, addend)
-        return best
+                addend = (extent - factor * var).value if factor is not None else None
+                if factor is not None and factor.value and addend is not None:
+                    found.append((number, position, factor.value, addend))
+        return min(found, key=lambda f: abs(f[2]), default=None)
 
     def accept(
         self, inputs: Sequence[object], given: Mapping[str, int] | None = None
     ) -> tuple[list[np.ndarray], Dims]:
-        """C-contiguous arrays and the dims; `given` are dims that no input's shape shows."""
+        """Arrays over the inputs and the dims; `given` are dims that no input's shape shows."""
         if len(inputs) != len(self.buffers):
             raise ArgumentError(
                 f"[call] wrong number of inputs. Got {len(inputs)}; expected {len(self.buffers)}: "
                 f"{', '.join(b.name for b in self.buffers)}."
             )
-        arrays = [
-            _as_array(value, buffer, dtype, number)
-            for number, (value, buffer, dtype) in enumerate(
-                zip(inputs, self.buffers, self._dtypes, strict=True)
-            )
-        ]
-        dims = self.dims_of([a.shape for a in arrays], given)
-        return [np.ascontiguousarray(a).reshape(a.shape) for a in arrays], dims
+        numbered = enumerate(zip(inputs, self.buffers, strict=True))
+        arrays = [_as_array(value, buffer, number) for number, (value, buffer) in numbered]
+        for n in self._updated:
+            if isinstance(inputs[n], np.ndarray) and not arrays[n].flags.writeable:
+                raise ArgumentError(
+                    f"[call] {_name(n, self.buffers[n])} is updated in place but cannot be "
+                    "written. Got a read-only array; expected a writeable one. Try passing a copy."
+                )
+        return arrays, self.dims_of([a.shape for a in arrays], given)
 
     def dims_of(
         self, shapes: Sequence[tuple[int, ...]], given: Mapping[str, int] | None = None
@@ -94,34 +93,33 @@ class Signature:
         """The values of the dims for inputs of these shapes; ShapeError if they do not fit."""
         key = tuple(shapes)
         dims = None if given else self._remembered.get(key)
-        if dims is not None:
-            return dims
-        dims = self._check_shapes(shapes, given or {})
-        if not given:
+        if dims is None:
+            dims = self._check_shapes(shapes, given or {})
             if len(self._remembered) >= _KEEP:
                 self._remembered.clear()
-            self._remembered[key] = dims
+            if not given:
+                self._remembered[key] = dims
         return dims
 
     def _check_shapes(self, shapes: Sequence[tuple[int, ...]], given: Mapping[str, int]) -> Dims:
         for number, (shape, buffer) in enumerate(zip(shapes, self.buffers, strict=True)):
             if len(shape) != len(buffer.shape):
-                raise ShapeError(
-                    f"[call] {_name(number, buffer)} has the wrong rank. Got shape "
-                    f"{tuple(shape)}; expected {_shape_text(buffer)}."
-                )
+                raise self._misfit(number, shape, "rank", "")
         dims = tuple(self._solve(n, shapes, given) for n in range(len(self.dims)))
+        where = ", ".join(f"{v.name}={n}" for v, n in zip(self.dims, dims, strict=True))
         wanted = iter(self._shapes(*dims))
-        for number, (shape, buffer) in enumerate(zip(shapes, self.buffers, strict=True)):
-            expected = tuple(next(wanted) for _ in shape)
+        for number, shape in enumerate(shapes):
+            expected = tuple(islice(wanted, len(shape)))
             if tuple(shape) != expected:
-                where = ", ".join(f"{v.name}={n}" for v, n in zip(self.dims, dims, strict=True))
-                raise ShapeError(
-                    f"[call] {_name(number, buffer)} has the wrong shape. Got {tuple(shape)}; "
-                    f"expected {_shape_text(buffer)}"
-                    + (f" = {expected} with {where}." if where else ".")
-                )
+                note = f" = {expected} with {where}" if where else ""
+                raise self._misfit(number, shape, "shape", note)
         return dims
+
+    def _misfit(self, number: int, shape: tuple[int, ...], what: str, note: str) -> ShapeError:
+        buffer = self.buffers[number]
+        wanted = ", ".join(map(str, array_shape(buffer))) + "," * (len(buffer.shape) == 1)
+        return ShapeError(f"[call] {_name(number, buffer)} has the wrong {what}. Got "
+                          f"{tuple(shape)}; expected ({wanted}){note}.")  # fmt: skip
 
     def _solve(
         self, position: int, shapes: Sequence[tuple[int, ...]], given: Mapping[str, int]
@@ -131,14 +129,8 @@ class Signature:
             value, source = int(given[var.name]), "dims"
         elif solver is not None:
             number, axis, factor, addend = solver
-            extent = shapes[number][axis]
+            value = (shapes[number][axis] - addend) // factor  # the shapes are compared later
             source = f"{_name(number, self.buffers[number])} of shape {tuple(shapes[number])}"
-            value, rest = divmod(extent - addend, factor)
-            if rest:
-                raise ShapeError(
-                    f"[call] dimension {axis} of {source} does not fit. Got {extent}; expected "
-                    f"{const(factor) * var + addend} for a whole {var.name}."
-                )
         else:
             raise ArgumentError(
                 f"[call] no input's shape tells the dimension {var.name}. Got {list(given)}; "
@@ -156,14 +148,21 @@ def _name(number: int, buffer: Buffer) -> str:
     return f"input {number} ('{buffer.name}')"
 
 
-def _shape_text(buffer: Buffer) -> str:
-    return "(" + ", ".join(map(str, array_shape(buffer))) + ("," * (len(buffer.shape) == 1)) + ")"
-
-
-def _as_array(value: Any, buffer: Buffer, dtype: np.dtype, number: int) -> np.ndarray:
-    """`value` as an array of `dtype`, without a copy for arrays and DLPack objects."""
-    if not isinstance(value, np.ndarray):
-        value = _foreign(value, buffer, dtype, number)
+def _as_array(value: Any, buffer: Buffer, number: int) -> np.ndarray:
+    """`value` as an array of the buffer's dtype, without a copy for arrays and DLPack objects."""
+    dtype = buffer.dtype.np
+    try:
+        if isinstance(value, np.generic):
+            value = np.asarray(value)
+        elif isinstance(value, (bool, int, float)) and not buffer.shape:
+            value = np.asarray(value, dtype)
+        elif not isinstance(value, np.ndarray):
+            value = _foreign(value)
+    except (TypeError, ValueError, BufferError, RuntimeError, OverflowError) as error:
+        raise ArgumentError(
+            f"[call] {_name(number, buffer)} is not an array. Got {type(value).__name__} "
+            f"({error}); expected a NumPy array, DLPack, __array_interface__ or a buffer."
+        ) from None
     if _RAW_BITS.get(value.dtype.name) == buffer.dtype.name:
         value = value.view(dtype)
     if value.dtype != dtype:
@@ -174,24 +173,9 @@ def _as_array(value: Any, buffer: Buffer, dtype: np.dtype, number: int) -> np.nd
     return value
 
 
-def _foreign(value: Any, buffer: Buffer, dtype: np.dtype, number: int) -> np.ndarray:
-    if isinstance(value, (bool, int, float, np.generic)) and not buffer.shape:
-        return np.asarray(value, None if isinstance(value, np.generic) else dtype)
-    try:
-        if hasattr(value, "__dlpack__"):
-            return np.from_dlpack(value)
-        if hasattr(value, "__array_interface__") or hasattr(value, "__array__"):
-            return np.asarray(value)
-        return np.asarray(memoryview(value))
-    except (TypeError, ValueError, BufferError, RuntimeError) as error:
-        raise ArgumentError(
-            f"[call] {_name(number, buffer)} is not an array. Got {type(value).__name__} "
-            f"({error}); expected a NumPy array, DLPack, __array_interface__ or a buffer."
-        ) from None
-
-
-def check_layouts(plan: Plan) -> None:
-    """InternalError if an input or output is not row-major: callers see plain arrays."""
-    for buffer in plan.buffers:
-        if buffer.layout and buffer.kind in ("input", "output"):
-            raise InternalError(f"[runtime] {buffer.kind} {buffer.name} has a layout")
+def _foreign(value: Any) -> np.ndarray:
+    if hasattr(value, "__dlpack__"):
+        return np.from_dlpack(value)
+    if hasattr(value, "__array_interface__") or hasattr(value, "__array__"):
+        return np.asarray(value)
+    return np.asarray(memoryview(value))
