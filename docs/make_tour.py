@@ -27,7 +27,7 @@ from luminal.ir.space import Region
 from luminal.ir.target import Target
 from luminal.ir.text import graph_text, plan_text
 from luminal.rewrite import rewrite
-from luminal.rewrite.rules.reduce import RULES
+from luminal.rewrite.rules import RULES
 from luminal.search.extract import extract
 from luminal.search.strategy import choose
 
@@ -66,25 +66,12 @@ def plan_of(graph: Graph) -> Plan:
 
 def fired(graph: Graph) -> str:
     """Which rules found something new, and how often."""
+    meaning = {r.__name__: (r.__doc__ or "").splitlines()[0] for rs in RULES.values() for r in rs}
     counts: Counter[str] = Counter()
-    known = dict(RULES)
-    meaning = {}
-
-    def counting(rule: Callable[..., Iterator[int]]) -> Callable[..., Iterator[int]]:
-        def run(space: object, c: int, node: object) -> Iterator[int]:
-            for equal in rule(space, c, node):
-                if space.find(equal) != space.find(c):  # type: ignore[attr-defined]
-                    counts[rule.__name__] += 1
-                    meaning[rule.__name__] = (rule.__doc__ or "").splitlines()[0]
-                yield equal
-
-        return run
-
-    try:
-        RULES.update({op: tuple(map(counting, rules)) for op, rules in known.items()})
-        rewrite(graph, numerics="exact")
-    finally:
-        RULES.update(known)
+    for region in rewrite(graph, numerics="exact").regions:
+        for note in region.notes:
+            name, _, count = note.removeprefix("rule ").partition(": ")
+            counts[name] += int(count)
     return "\n".join(f"{name} x{n}: {meaning[name]}" for name, n in counts.most_common())
 
 

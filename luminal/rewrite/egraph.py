@@ -1,23 +1,44 @@
 """E-graph: classes of equal terms over named axes, built for directed rules.
 
 In: terms and unions. Out: classes, their nodes, free axes; frozen into `ir.space` values. Knows
-no rule. A class is an int; a node is (op, classes, dtype, payload) as in `ir.term.Term`.
+no rule. A class is an int; classes are made of nodes as terms are made of terms.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from math import isfinite
+from typing import NamedTuple
 
 from luminal.ir.dtype import DType
-from luminal.ir.expr import Var
+from luminal.ir.expr import Expr, Var
 from luminal.ir.space import Choice, Value
 from luminal.ir.term import REDUCTIONS, Scalar, Term
 
 __all__ = ["EGraph", "ENode"]
 
-ENode = tuple[str, tuple[int, ...], DType, object]
 _LEAVES = ("load", "const", "index", "cond")
+
+
+class ENode(NamedTuple):
+    """One way to compute a class: as `ir.term.Term`, but a constant's payload is (repr, value)."""
+
+    op: str
+    args: tuple[int, ...]
+    dtype: DType
+    payload: object = None
+
+    @property
+    def axes(self) -> tuple[Var, ...]:
+        """The bound axes of a reduction."""
+        return self.payload if self.op in REDUCTIONS else ()  # type: ignore[return-value]
+
+    @property
+    def indices(self) -> tuple[Expr, ...]:
+        """The index expressions of a leaf."""
+        if self.op == "load":
+            return self.payload[1]  # type: ignore[index]
+        return (self.payload,) if self.op in ("index", "cond") else ()  # type: ignore[return-value]
 
 
 class EGraph:
@@ -28,7 +49,6 @@ class EGraph:
         self._nodes: dict[int, dict[ENode, None]] = {}
         self._users: dict[int, dict[ENode, int]] = {}
         self._free: list[frozenset[Var]] = []
-        self._dtype: list[DType] = []
         self._table: dict[ENode, int] = {}
         self._terms: dict[Term, int] = {}
         self._dirty: list[int] = []
@@ -45,13 +65,23 @@ class EGraph:
             c = above[c]
         return c
 
-    def nodes(self, c: int) -> list[ENode]:
-        """The nodes of a class, oldest first."""
-        return list(self._nodes[self.find(c)])
-
     def classes(self) -> list[int]:
         """All classes, oldest first."""
         return list(self._nodes)
+
+    def nodes(self, c: int, op: str = "") -> list[ENode]:
+        """The nodes of a class, oldest first; those of operation `op` if given."""
+        return [n for n in self._nodes[self.find(c)] if not op or n.op == op]
+
+    def args(self, c: int, op: str, payload: object = None) -> list[tuple[int, ...]]:
+        """The arguments of the nodes of a class with this operation and payload."""
+        return [n.args for n in self.nodes(c, op) if n.payload == payload]
+
+    def products(self, c: int) -> Iterator[tuple[int, int]]:
+        """(a, b) with c = a·b, both ways round."""
+        for a, b in self.args(c, "mul"):
+            yield a, b
+            yield b, a
 
     def free(self, c: int) -> frozenset[Var]:
         """Axes and dimensions that every value of the class depends on at most."""
@@ -59,15 +89,27 @@ class EGraph:
 
     def dtype(self, c: int) -> DType:
         """The dtype of a class."""
-        return self._dtype[self.find(c)]
+        return next(iter(self._nodes[self.find(c)])).dtype
 
-    def _canonical(self, node: ENode) -> ENode:
-        op, args, dtype, payload = node
-        return op, tuple(self.find(a) for a in args), dtype, payload
+    def constant(self, c: int) -> Scalar | None:
+        """The value of a class that holds a constant."""
+        for node in self.nodes(c, "const"):
+            return node.payload[1]  # type: ignore[index]
+        return None
 
     def make(self, op: str, args: tuple[int, ...], dtype: DType, payload: object = None) -> int:
-        """The class of a node; `free` of a leaf comes from `term`."""
-        return self._insert((op, args, dtype, payload), None)
+        """The class of a node that is no leaf."""
+        return self._insert(ENode(op, args, dtype, payload), None)
+
+    def add(self, term: Term) -> int:
+        """The class of a term."""
+        c = self._terms.get(term)
+        if c is None:
+            args = tuple(self.add(a) for a in term.args)
+            payload = (repr(term.payload), term.payload) if term.op == "const" else term.payload
+            node = ENode(term.op, args, term.dtype, payload)
+            c = self._terms[term] = self._insert(node, term.free if term.op in _LEAVES else None)
+        return self.find(c)
 
     def _insert(self, node: ENode, free: frozenset[Var] | None) -> int:
         node = self._canonical(node)
@@ -80,35 +122,21 @@ class EGraph:
         self._nodes[c] = {node: None}
         self._users[c] = {}
         self._free.append(self._free_of(node) if free is None else free)
-        self._dtype.append(node[2])
-        for a in node[1]:
+        for a in node.args:
             self._users[a][node] = c
         return c
 
-    def _free_of(self, node: ENode) -> frozenset[Var]:
-        free: frozenset[Var] = frozenset()
-        for a in node[1]:
-            free |= self._free[self.find(a)]
-        return free.difference(node[3]) if node[0] in REDUCTIONS else free  # type: ignore[arg-type]
+    def _canonical(self, node: ENode) -> ENode:
+        return ENode(node.op, tuple(self.find(a) for a in node.args), node.dtype, node.payload)
 
-    def add(self, term: Term) -> int:
-        """The class of a term."""
-        c = self._terms.get(term)
-        if c is None:
-            args = tuple(self.add(a) for a in term.args)
-            payload = term.payload
-            if term.op == "const":
-                payload = (repr(payload), payload)
-            free = term.free if term.op in _LEAVES else None
-            c = self._terms[term] = self._insert((term.op, args, term.dtype, payload), free)
-        return self.find(c)
+    def _free_of(self, node: ENode) -> frozenset[Var]:
+        return frozenset().union(*(self.free(a) for a in node.args)).difference(node.axes)
 
     def union(self, a: int, b: int) -> bool:
         """States that two classes are equal; True if that is new."""
-        a, b = self.find(a), self.find(b)
+        a, b = sorted((self.find(a), self.find(b)))
         if a == b:
             return False
-        a, b = min(a, b), max(a, b)
         self._above[b] = a
         self._nodes[a].update(self._nodes.pop(b))
         self._users[a].update(self._users.pop(b))
@@ -137,8 +165,7 @@ class EGraph:
                     del held[node]
                 held[new] = None
             other = self._table.get(new)
-            if other is not None and self.find(other) != owner:
-                self.union(other, owner)
+            if other is not None and self.union(other, owner):
                 owner = self.find(owner)
             self._table[new] = owner
             self._users[self.find(c)][new] = owner
@@ -147,91 +174,63 @@ class EGraph:
                 self._free[owner] = narrowed
                 self._dirty.append(owner)
 
-    def constant(self, c: int) -> Scalar | None:
-        """The value of a class that holds a constant."""
-        for node in self._nodes[self.find(c)]:
-            if node[0] == "const":
-                return node[3][1]  # type: ignore[index]
-        return None
-
     def number(self, value: float, dtype: DType) -> int:
         """The class of a constant."""
         v: Scalar = float(value) if dtype.is_float else int(value)
         return self.make("const", (), dtype, (repr(v), v))
 
-    def mul(self, a: int, b: int) -> int:
-        """a·b; constants fold, 1 vanishes."""
-        x, y = self.constant(a), self.constant(b)
-        if x == 1:
-            return self.find(b)
-        if y == 1:
-            return self.find(a)
-        if x is not None and y is not None and isfinite(x * y):
-            return self.number(x * y, self.dtype(a))
-        return self.make("mul", (a, b), self.dtype(a))
+    def combine(self, op: str, a: int, b: int) -> int:
+        """a + b ('add') or a·b ('mul'); constants fold, 0 or 1 vanishes."""
+        x, y, neutral = self.constant(a), self.constant(b), int(op == "mul")
+        if x == neutral or y == neutral:
+            return self.find(b if x == neutral else a)
+        if x is not None and y is not None and (op == "add" or isfinite(x * y)):
+            return self.number(x + y if op == "add" else x * y, self.dtype(a))
+        return self.make(op, (a, b), self.dtype(a))
 
-    def plus(self, a: int, b: int) -> int:
-        """a + b; constants fold, 0 vanishes."""
-        x, y = self.constant(a), self.constant(b)
-        if x == 0:
-            return self.find(b)
-        if y == 0:
-            return self.find(a)
-        if x is not None and y is not None:
-            return self.number(x + y, self.dtype(a))
-        return self.make("add", (a, b), self.dtype(a))
-
-    def unary(self, op: str, a: int) -> int:
-        """log2, exp2, sin, sqrt, recip or not; exp2 of 0 is 1."""
-        if op == "exp2" and self.constant(a) == 0:
-            return self.number(1.0, self.dtype(a))
-        return self.make(op, (a,), self.dtype(a))
-
-    def reduce(self, op: str, axes: tuple[Var, ...], *args: int) -> int:
-        """A reduction over `axes`."""
-        return self.make(op, args, self.dtype(args[-1]), axes)
+    def power(self, a: int) -> int:
+        """exp2 of a; 1 if a is 0."""
+        dtype = self.dtype(a)
+        return self.number(1, dtype) if self.constant(a) == 0 else self.make("exp2", (a,), dtype)
 
     def freeze(
         self, roots: list[int], axes: frozenset[Var] = frozenset()
     ) -> tuple[tuple[Value, ...], dict[int, int]]:
         """The classes that `roots` reach as plain values, and the number of each class; `axes` are
         all variables that are no dims."""
-        number: dict[int, int] = {}
-        order: list[int] = []
-        for c in self._reach(roots):
-            number[c] = len(order)
-            order.append(c)
-        values = []
+        order = list(self._reach(roots))
+        number = {c: n for n, c in enumerate(order)}
+
+        def choice(n: ENode) -> Choice:
+            payload = n.payload[1] if n.op == "const" else n.payload  # type: ignore[index]
+            return Choice(n.op, tuple(number[self.find(a)] for a in n.args), n.dtype, payload)
+
         kept = self._bounded(order, axes)
-        for c in order:
-            choices = [
-                Choice(op, tuple(number[self.find(a)] for a in args), dtype,
-                       payload[1] if op == "const" else payload)  # type: ignore[index]
-                for op, args, dtype, payload in kept[c]
-            ]  # fmt: skip
-            values.append(Value(self._dtype[c], self._free[c], tuple(choices)))
+        values = (Value(self.dtype(c), self._free[c], tuple(map(choice, kept[c]))) for c in order)
         return tuple(values), number
 
     def _bounded(self, order: list[int], axes: frozenset[Var]) -> dict[int, list[ENode]]:
         """The nodes of classes without those that name an axis on which the value does not
         depend (a load of a repeated value): users may stand outside of that axis. A class that
         would need itself keeps all of its nodes."""
-        kept: dict[int, list[ENode]] = {}
+
+        def names(node: ENode) -> frozenset[Var]:
+            leaf = frozenset(v for e in node.indices for v in e.variables())
+            return (leaf | self._free_of(node)) & axes
+
+        kept = {}
         for c in order:
-            free, nodes = self._free[c], list(self._nodes[c])
-            kept[c] = [n for n in nodes if (_axes(n) | self._free_of(n)) & axes <= free] or nodes
-        if all(len(kept[c]) == len(self._nodes[c]) for c in order):
-            return kept
+            kept[c] = [n for n in self.nodes(c) if names(n) <= self._free[c]] or self.nodes(c)
         built: set[int] = set()
         before = -1
-        while before < len(built):
+        while before < len(built) < len(order):
             before = len(built)
             for c in order:  # a value that is stored may be loaded, but has to be computed first
-                leaf = all(n[0] == "load" for n in self._nodes[c])
-                ways = (n[1] for n in kept[c] if leaf or n[0] != "load")
+                leaf = all(n.op == "load" for n in self._nodes[c])
+                ways = (n.args for n in kept[c] if leaf or n.op != "load")
                 if any(all(self.find(a) in built for a in args) for args in ways):
                     built.add(c)
-        return {c: nodes if c in built else list(self._nodes[c]) for c, nodes in kept.items()}
+        return {c: nodes if c in built else self.nodes(c) for c, nodes in kept.items()}
 
     def _reach(self, roots: list[int]) -> Iterator[int]:
         """Classes below `roots`, arguments of their first node before them where possible."""
@@ -245,12 +244,5 @@ class EGraph:
                 elif c not in seen:
                     seen.add(c)
                     stack.append((c, True))
-                    below = [self.find(a) for node in self._nodes[c] for a in node[1]]
+                    below = [self.find(a) for node in self._nodes[c] for a in node.args]
                     stack += [(b, False) for b in reversed(below) if b not in seen]
-
-
-def _axes(node: ENode) -> frozenset[Var]:
-    """The axes that a leaf names."""
-    op, _, _, payload = node
-    exprs = payload[1] if op == "load" else (payload,) if op in ("index", "cond") else ()  # type: ignore[index]
-    return frozenset(v for e in exprs for v in e.variables())  # type: ignore[attr-defined]

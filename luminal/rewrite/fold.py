@@ -1,7 +1,7 @@
 """Fold: what is exact while terms are built: constants, selections of constants, padded sums.
 
 In: an operation and its argument terms. Out: a simpler equal term, or None. Holds for every
-input bit by bit; rules that need e-classes are in `rules/`.
+input bit by bit; rules that need e-classes are in `rules.py`.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from luminal.ir.dtype import DType, boolean
+from luminal.ir.dtype import DType, boolean, f32
 from luminal.ir.expr import Expr, Var, axis_var, const, to_expr
 from luminal.ir.graph import ConstantData, Edge, Node
 from luminal.ir.numeric import full, lowest
@@ -29,10 +29,9 @@ from luminal.ir.term import (
     unary,
 )  # fmt: skip
 from luminal.ir.view import axes_of
+from luminal.rewrite.axes import Split, divisors
 from luminal.rewrite.fold import fold, padded_sum, selects_on
 from luminal.rewrite.prepare import MAX_UNROLL
-from luminal.rewrite.rules.dtype import computed_in
-from luminal.rewrite.rules.index import Split, divisors
 
 __all__ = ["Axes", "Lowering"]
 
@@ -88,8 +87,13 @@ class Lowering:
     _memo: dict[tuple[int, tuple[Expr, ...]], Term] = field(default_factory=dict)
 
     def wide(self, dtype: DType) -> DType:
-        """The dtype in which values of `dtype` are computed."""
-        return computed_in(dtype, self.widen)
+        """The dtype in which values of `dtype` are computed.
+
+        x: f16 or bf16 = its f32 value before rounding, if `widen`. Reason: one pass over an axis
+        must not round between its steps. More precise than the graph, but not bit-equal; values
+        are still rounded where they are stored.
+        """
+        return f32 if self.widen and dtype.is_float and dtype.bits == 16 else dtype
 
     def at(self, number: int, where: tuple[Expr, ...]) -> Term:
         """The element of a node at these indices."""

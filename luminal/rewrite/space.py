@@ -14,14 +14,14 @@ from luminal.ir.graph import ConstantData, Graph, Node
 from luminal.ir.space import Call, Cut, Region, Result, Source, Space
 from luminal.ir.term import Term, data, postorder, substitute
 from luminal.ir.view import Shape
+from luminal.rewrite.axes import joined
 from luminal.rewrite.counters import counters
 from luminal.rewrite.cuts import choose_cuts, is_leaf
 from luminal.rewrite.egraph import EGraph
 from luminal.rewrite.lower import Lowering
 from luminal.rewrite.prepare import Prepared, prepare
 from luminal.rewrite.regions import Part, Use, split
-from luminal.rewrite.rules.index import joined
-from luminal.rewrite.saturate import saturate
+from luminal.rewrite.rules import saturate
 
 __all__ = ["rewrite"]
 
@@ -106,8 +106,9 @@ def _region(part: Part, widen: bool) -> Region:
     for whole, parts in [*lowering.equal, *_joined(lowering, [m[3] for m in made], shapes)]:
         graph.union(graph.add(whole), graph.add(parts))
     for s in lowering.splits:
-        inner = graph.reduce("sum", (s.within,), graph.add(s.parts))
-        graph.union(graph.add(s.whole), graph.reduce("sum", (s.blocks,), inner))
+        inner = graph.make("sum", (graph.add(s.parts),), s.whole.dtype, (s.within,))
+        whole = graph.make("sum", (inner,), s.whole.dtype, (s.blocks,))
+        graph.union(graph.add(s.whole), whole)
     graph.rebuild()
     matches: Counter[str] = Counter()
     stopped = saturate(graph, matches)

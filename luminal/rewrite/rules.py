@@ -1,0 +1,353 @@
+"""The rules: what leaves a reduction over a set K of axes, and sums that need one pass.
+
+In: an e-graph and a node of it. Out: classes equal to the node. Directed: a rule adds a form that
+may be cheaper, never its inverse. Floating point: each holds up to the rounding of a reordered sum
+unless its docstring says exact. "Free of K": no axis of K occurs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import wraps
+
+from luminal.ir.dtype import boolean, f32, f64, i32, i64
+from luminal.ir.expr import Expr, Var, prod
+from luminal.rewrite.egraph import EGraph, ENode
+from luminal.rewrite.forms import (
+    Form,
+    added,
+    class_of,
+    depends,
+    factors,
+    joined,
+    linear,
+    regimes,
+    scaled,
+    split,
+    times_constant,
+)  # fmt: skip
+
+__all__ = ["RULES", "Rule", "saturate"]
+
+Rule = Callable[[EGraph, ENode], Iterator[int]]
+
+
+def _floats(rule: Rule) -> Rule:
+    """The rule for floats of 32 bits or more only: narrower sums round where they are."""
+
+    @wraps(rule)
+    def checked(graph: EGraph, node: ENode) -> Iterator[int]:
+        return rule(graph, node) if node.dtype in (f32, f64) else iter(())
+
+    return checked
+
+
+def _count(axes: tuple[Var, ...]) -> Expr:
+    return prod(tuple(a.extent for a in axes))
+
+
+def factor_leaves_sum(graph: EGraph, node: ENode) -> Iterator[int]:
+    """R1: Σ_K f·r = f·Σ_K r, f free of K; also inside rsum's values.
+
+    Reason: f is multiplied once, and Σ r may be shared. Condition: sums in f32, f64 or integers,
+    so that f does not decide where a narrow accumulator rounds.
+    """
+    if node.dtype in (f32, f64) or node.dtype.is_int:
+        free, rest = split(graph, "mul", node.args[-1], frozenset(node.axes))
+        if rest is None and node.op == "rsum":
+            rest = graph.number(1, node.dtype)
+        if free is not None and rest is not None and graph.constant(free) != 1:
+            inner = graph.make(node.op, (*node.args[:-1], rest), node.dtype, node.axes)
+            yield graph.combine("mul", free, inner)
+
+
+@_floats
+def factor_leaves_inner_loops(graph: EGraph, node: ENode) -> Iterator[int]:
+    """R1 for some of the axes: Σ_{K,I} f·r = Σ_K f·Σ_I r, f free of I but not of K.
+
+    Reason: f (a scale per block) is multiplied once per block. Condition: as in R1.
+    """
+    for inner in node.axes if len(node.axes) > 1 else ():
+        free, rest = split(graph, "mul", node.args[0], frozenset((inner,)))
+        if free is not None and rest is not None and depends(graph, free, node.axes):
+            outer = tuple(a for a in node.axes if a != inner)
+            body = graph.make("sum", (rest,), node.dtype, (inner,))
+            yield graph.make("sum", (graph.combine("mul", free, body),), node.dtype, outer)
+
+
+def sum_of_invariant(graph: EGraph, node: ENode) -> Iterator[int]:
+    """R2: Σ_K f = |K|·f, f free of K.
+
+    Reason: no loop. Exact in the reals. Condition: a constant |K|; f32, f64 or any integer type.
+    """
+    count = _count(node.axes).value
+    if (node.dtype in (f32, f64) or node.dtype.is_int) and count is not None:
+        if not depends(graph, node.args[0], node.axes):
+            yield graph.combine("mul", node.args[0], graph.number(count, node.dtype))
+
+
+def maximum_of_invariant(graph: EGraph, node: ENode) -> Iterator[int]:
+    """max_K f = f, f free of K. Exact. Condition: K is not empty."""
+    if not depends(graph, node.args[0], node.axes) and all(a.extent.lo >= 1 for a in node.axes):
+        yield node.args[0]
+
+
+@_floats
+def constant_leaves_maximum(graph: EGraph, node: ENode) -> Iterator[int]:
+    """R3, R4: max_K (s·x + f) = s·max_K x + f, s a constant > 0, f free of K.
+
+    Reason: the maximum of the bare x is the one that others share. Exact up to the rounding
+    of s·x + f. Condition: K is not empty, floats.
+    """
+    free, rest = split(graph, "add", node.args[0], frozenset(node.axes))
+    if free is not None and rest is not None and graph.constant(free) != 0:
+        if all(a.extent.lo >= 1 for a in node.axes):
+            top = graph.make("rmax", (rest,), node.dtype, node.axes)
+            yield graph.combine("add", top, free)
+
+
+@_floats
+def sum_of_powers(graph: EGraph, node: ENode) -> Iterator[int]:
+    """R5: Σ_K exp2(d + f)·v = exp2(f + max_K d)·rsum_K(d, v), f free of K.
+
+    Reason: rsum needs one pass over K with no maximum known before. No exponent above 0 is formed
+    in it. If f holds -max_K d in any spelling (s·max_K x with d = s·x + g, g free of K), the
+    factor is exp2 of what is left, usually nothing. Condition: floats of 32 bits or more; d < inf
+    (where d is +inf or NaN both sides are NaN); K is not empty, or both sides are 0.
+    """
+    power, others = next(_exponents(graph, node), (None, ()))
+    free, rest = (None, None) if power is None else split(graph, "add", power, frozenset(node.axes))
+    if rest is None or graph.dtype(rest) != node.dtype:
+        return
+    left = {} if free is None else linear(graph, free)
+    settled = _settled(graph, left, linear(graph, rest), node.axes)
+    rest = scaled(graph, *times_constant(graph, rest))
+    values = joined(graph, "mul", others)
+    values = graph.number(1, node.dtype) if values is None else values
+    total = graph.make("rsum", (rest, values), node.dtype, node.axes)
+    if settled is None:
+        top = graph.make("rmax", (rest,), node.dtype, node.axes)
+        residue = joined(graph, "add", (free, top))
+    else:
+        residue = class_of(graph, settled, node.dtype)
+    yield total if residue is None else graph.combine("mul", graph.power(residue), total)
+
+
+def _exponents(graph: EGraph, node: ENode) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """(y, others) for every way to write the summand as exp2(y)·others, y not free of K."""
+    for part, others in factors(graph, node.args[0]):
+        for (y,) in graph.args(part, "exp2"):
+            if depends(graph, y, node.axes):
+                yield y, others
+
+
+def _settled(graph: EGraph, free: Form, rest: Form, axes: tuple[Var, ...]) -> Form | None:
+    """free + max_K rest, if `free` has a maximum over K of the same thing to a constant factor."""
+    for m, factor in free.items():
+        for x in _maximised(graph, m, axes) if m is not None and factor < 0 else ():
+            shift = added(rest, linear(graph, x), factor)
+            if not any(depends(graph, c, axes) for c in shift):
+                return added({c: f for c, f in free.items() if c != m}, shift)
+    return None
+
+
+def _maximised(graph: EGraph, m: int, axes: tuple[Var, ...]) -> Iterator[int]:
+    """x if class m is max_K x, or a selection of something else only where that is not finite.
+
+    Where it is -inf every exponent is -inf, and both sides of R5 are 0 times anything finite.
+    """
+    yield from (x for (x,) in graph.args(m, "rmax", axes))
+    for p, *ways in graph.args(m, "select"):
+        found = regimes(graph, p)
+        if found is not None:
+            kept, other = ways if found[2] else ways[::-1]
+            if graph.find(kept) == found[0] and graph.constant(other) is not None:
+                yield from (x for (x,) in graph.args(kept, "rmax", axes))
+
+
+@_floats
+def squares_from_mean(graph: EGraph, node: ENode) -> Iterator[int]:
+    """R6: Σ_K (x - (Σ_K x)/|K|)² = wsum_K x.
+
+    Reason: wsum needs one pass and merges partial results without cancellation. Exact in the
+    reals. Condition: floats of 32 bits or more; the factor of Σ_K x is -1/|K|, as a number or as
+    recip of the symbolic count.
+    """
+    for delta, other in graph.args(node.args[0], "mul"):
+        form = linear(graph, delta) if graph.find(delta) == graph.find(other) else {}
+        for m, factor in form.items():
+            for x, weight in _means(graph, m, node.axes) if m is not None else ():
+                rest = added(form, linear(graph, x), -1.0)
+                if abs(factor * weight + 1) < 1e-5 and rest == {m: factor}:
+                    yield graph.make("wsum", (x,), node.dtype, node.axes)
+
+
+def _means(graph: EGraph, m: int, axes: tuple[Var, ...]) -> Iterator[tuple[int, float]]:
+    """(x, w) such that class m is w times the mean of x over K."""
+    count = _count(axes)
+    if count.value is not None:
+        yield from ((x, float(count.value)) for (x,) in graph.args(m, "sum", axes))
+    for a, b in graph.products(m):
+        counts = (c for (y,) in graph.args(b, "recip") for (c,) in graph.args(y, "cast"))
+        if any(graph.args(c, "index", count) for c in counts):
+            yield from ((x, 1.0) for (x,) in graph.args(a, "sum", axes))
+
+
+@_floats
+def choice_leaves_sum(graph: EGraph, node: ENode) -> Iterator[int]:
+    """Σ_K select(p, a, b)·r = select(p, Σ_K a·r, Σ_K b·r), p free of K.
+
+    Reason: p is decided once, and each sum is then free for other rules. A branch that is the
+    constant 0 makes its sum 0. Condition: floats of 32 bits or more, r finite where that happens.
+    """
+    for part, others in factors(graph, node.args[0]):
+        for p, *ways in graph.args(part, "select") if depends(graph, part, node.axes) else ():
+            if not depends(graph, p, node.axes):
+                sums, rest = [], joined(graph, "mul", others)
+                for way in ways:
+                    body = way if rest is None else graph.combine("mul", way, rest)
+                    zero = graph.constant(way) == 0
+                    sums.append(way if zero else graph.make("sum", (body,), node.dtype, node.axes))
+                yield graph.make("select", (p, *sums), node.dtype)
+                return
+
+
+def any_above(graph: EGraph, node: ENode) -> Iterator[int]:
+    """∃_K p(x) = not (rsum_K(x, 1) < 1/2), where p(x) says that x is above -inf.
+
+    Reason: rsum_K(x, 1) is often needed anyway. It is at least 1 if some x is above -inf (the
+    largest contributes exp2(0)) and 0 if none is. Exact. Condition: p compares x with ±inf only;
+    floats of 32 bits or more; a NaN counts as above -inf.
+    """
+    found = regimes(graph, node.args[0]) if node.dtype == boolean else None
+    if found is None or found[1:] != (False, True, True):
+        return
+    x, dtype = found[0], graph.dtype(found[0])
+    if dtype in (f32, f64) and depends(graph, x, node.axes):
+        one, half = graph.number(1.0, dtype), graph.number(0.5, dtype)
+        for power in _powers(graph, x, node.axes):
+            total = graph.make("rsum", (power, one), dtype, node.axes)
+            yield graph.make("not", (graph.make("lt", (total, half), boolean),), boolean)
+
+
+def _powers(graph: EGraph, x: int, axes: tuple[Var, ...]) -> list[int]:
+    """First arguments of rsums over K that are x times a positive constant."""
+    found: list[int] = []
+    ours = _plain(graph, x)
+    for power in {p: 0 for c in graph.classes() for p, _ in graph.args(c, "rsum", axes)}:
+        theirs = _plain(graph, power)
+        ratios = [theirs[c] / f for c, f in ours.items() if theirs.get(c, 0.0) / f > 0][:2]
+        if any(scaled(graph, x, ratio) == graph.find(power) for ratio in ratios):
+            found.append(power)
+    return found
+
+
+def _plain(graph: EGraph, c: int) -> dict[int, float]:
+    """Factors of the classes in c, selections looked through."""
+    out: dict[int, float] = {}
+    for m, factor in linear(graph, c).items():
+        if m is not None:
+            picks = [w for _, *ways in graph.args(m, "select")[:1] for w in ways]
+            inner = [w for w in picks if graph.constant(w) is None] or [m]
+            out |= {k: v * factor for k, v in linear(graph, inner[0]).items() if k is not None}
+    return out
+
+
+@_floats
+def common_power_cancels(graph: EGraph, node: ENode) -> Iterator[int]:
+    """(2^m·a) / (2^m·b) = a / b.
+
+    Reason: where a source sums powers without a stabiliser, R5 leaves the maximum in both sums.
+    Exact up to rounding. Condition: 2^m is neither 0 nor inf; where it is, the source is NaN.
+    """
+    for top, inverse in (node.args, node.args[::-1]):
+        for (bottom,) in graph.args(inverse, "recip"):
+            above, below = _powered(graph, top), _powered(graph, bottom)
+            for power in sorted(above.keys() & below.keys()):
+                rest = graph.make("recip", (below[power],), node.dtype)
+                yield graph.combine("mul", above[power], rest)
+
+
+def _powered(graph: EGraph, c: int) -> dict[int, int]:
+    """The rest by p, for every product p·rest in class c with p a power of two."""
+    return {graph.find(a): b for a, b in graph.products(c) if graph.nodes(a, "exp2")}
+
+
+def integer_sum_narrows(graph: EGraph, node: ENode) -> Iterator[int]:
+    """Σ_K (x: i32 -> i64) = (Σ_K x): i32 -> i64.
+
+    Reason: twice the lanes, and byte products may use dot-product instructions. Exact. Condition:
+    |x|·|K| < 2^31, from the dtypes that x is made of.
+    """
+    for (x,) in graph.args(node.args[0], "cast") if node.dtype == i64 else ():
+        if graph.dtype(x) == i32 and _magnitude(graph, x, 0) * _count(node.axes).hi < 1 << 31:
+            total = graph.make("sum", (x,), i32, node.axes)
+            yield graph.make("cast", (total,), i64)
+
+
+def cast_of_wider_integer(graph: EGraph, node: ENode) -> Iterator[int]:
+    """(x: i32 -> i64) -> t = x: i32 -> t.
+
+    Reason: the wider integer need not exist. Exact: the value is the same.
+    """
+    for (x,) in graph.args(node.args[0], "cast"):
+        if (graph.dtype(x), graph.dtype(node.args[0])) == (i32, i64) and node.dtype != i64:
+            yield x if node.dtype == i32 else graph.make("cast", (x,), node.dtype)
+
+
+def _magnitude(graph: EGraph, c: int, depth: int) -> int:
+    """A bound of |x| for integers x of a class."""
+    dtype, value = graph.dtype(c), graph.constant(c)
+    if value is not None:
+        return abs(int(value))
+    bound = 1 if dtype.kind == "b" else 1 << (dtype.bits - (dtype.kind == "i"))
+    for node in graph.nodes(c) if depth < 6 else ():
+        if node.op in ("cast", "mul", "add", "select") and dtype.is_int:
+            if not graph.dtype(node.args[-1]).is_float:
+                sizes = [_magnitude(graph, a, depth + 1) for a in node.args]
+                bound = min(bound, _SIZES[node.op](sizes))
+    return bound
+
+
+_SIZES = {"cast": max, "mul": math.prod, "add": sum, "select": lambda sizes: max(sizes[1:])}
+RULES: dict[str, tuple[Rule, ...]] = {
+    "sum": (
+        factor_leaves_sum,
+        factor_leaves_inner_loops,
+        sum_of_invariant,
+        sum_of_powers,
+        squares_from_mean,
+        choice_leaves_sum,
+        any_above,
+        integer_sum_narrows,
+    ),
+    "rsum": (factor_leaves_sum,),
+    "rmax": (maximum_of_invariant, constant_leaves_maximum),
+    "mul": (common_power_cancels,),
+    "cast": (cast_of_wider_integer,),
+}
+MAX_CLASSES, MAX_ROUNDS = 20_000, 12
+"""Limits of `saturate`; larger graphs may grow to four times their size."""
+
+
+def saturate(graph: EGraph, matches: Counter[str] | None = None) -> tuple[str, ...]:
+    """Applies every rule to every node of its operation, round by round, until nothing new follows;
+    notes if a limit stopped it. `matches` counts by rule what was new."""
+    limit = max(MAX_CLASSES, 4 * len(graph))
+    for _ in range(MAX_ROUNDS):
+        before = (len(graph), graph.unions)
+        for c in graph.classes():
+            for node in graph.nodes(c):
+                for rule in RULES.get(node.op, ()):
+                    for equal in rule(graph, node):
+                        if graph.union(c, equal) and matches is not None:
+                            matches[rule.__name__] += 1
+            if len(graph) > limit:
+                graph.rebuild()
+                return (f"rules stopped at {len(graph)} classes",)
+        graph.rebuild()
+        if (len(graph), graph.unions) == before:
+            return ()
+    return (f"rules stopped after {MAX_ROUNDS} rounds",)

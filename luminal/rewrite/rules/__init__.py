@@ -1,1 +1,0 @@
-"""The rewrite rules, by subject. Each is one small function whose docstring is the equation."""
