@@ -140,7 +140,7 @@ def listings() -> dict[str, str]:
         "plan": plan_text(plan).split("schedule(")[0],
         "schedule": "\n".join(schedule_text(kernel.schedule.items, kernel.schedule.regs)),
         "loops_rows": between(loops, r"for a\d+ in span\(i64\(0\), i64\(2\)", 25),
-        "loops_inner": between(loops, r": f32\[8\] = carried\(", 26),
+        "loops_inner": between(loops, r"for a\d+, c\d+, ", 18),
         "llvm": between(program.codes[0].source, r"call <8 x float> @llvm\.fma", 14),
         "program": f"{len(program.codes)} code, {len(program.codes[0].source.splitlines())} lines "
         f"of LLVM, {program.codes[0].scratch_bytes} bytes of scratch, calls {program.calls}",

@@ -9,64 +9,70 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, ClassVar
 
+from luminal.ir import expr as exprs
 from luminal.ir import term as terms
 from luminal.ir.dtype import ALL, DType, by_name
-from luminal.ir.expr import (
-    Atom,
-    Expr,
-    Var,
-    axis_var,
-    floor_div,
-    maximum,
-    minimum,
-    remainder,
-    to_expr,
-)
+from luminal.ir.expr import Atom, Binary, Expr, Var, axis_var, to_expr
 from luminal.ir.graph import ConstantData, Edge, Graph, Node, Output
-from luminal.ir.ops import PRIMITIVES
+from luminal.ir.ops import LEAVES, PRIMITIVES
 from luminal.ir.plan import Buffer, Kernel, Loop, Online, Plan, Reg, Schedule, Stage, Store
 from luminal.ir.term import Data, Term
 from luminal.ir.view import View, axes_of, identity
 
-__all__ = ["graph_text", "kernel_text", "parse_graph", "parse_plan", "plan_text"]
-
 
 class Reader:
-    """Evaluates one statement: constants, names, lists, calls and + - * // % on expressions."""
+    """Evaluates statements: constants, names, lists, calls and + - * on expressions.
 
-    _OPERATORS: Mapping[type, Callable[[Any, Any], Any]] = {
-        ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
-        ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
-    }  # fmt: skip
+    `calls` says what each call does; `names` grows by what statements define, `dims` by the
+    symbolic dimensions that `dim` declares.
+    """
+
+    _OPERATORS: ClassVar = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
 
     def __init__(self, calls: Mapping[str, Callable[..., Any]]) -> None:
         self.names: dict[str, Any] = {d.name: d for d in ALL}
         self.names |= {"inf": float("inf"), "nan": float("nan")}
+        self.dims: list[Var] = []
         self.calls = {
-            "div": floor_div, "mod": remainder, "min": minimum, "max": maximum, **calls,
+            "div": exprs.floor_div, "mod": exprs.remainder, "min": exprs.minimum,
+            "max": exprs.maximum, "dim": self.dim, **calls,
         }  # fmt: skip
 
-    def run(self, text: str) -> None:
-        """Reads every line; ValueError with the line on anything unknown."""
-        for line in text.splitlines():
-            if line.strip() and not line.lstrip().startswith("#"):
-                self.statement(line.strip())
+    def dim(self, name: str, lo: int, hi: int) -> None:
+        """A symbolic dimension."""
+        self.dims.append(Var(name, lo, hi))
+        self.names[name] = to_expr(self.dims[-1])
 
-    def statement(self, line: str) -> None:
-        """One line: a call, or a name bound to one."""
+    def run(self, text: str) -> None:
+        """Reads every statement; ValueError with its line on anything unknown."""
         try:
-            (node,) = ast.parse(line).body
-            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-                self.names[node.targets[0].id] = self.value(node.value)
-            elif isinstance(node, ast.Expr):
-                self.value(node.value)
-            else:
-                raise ValueError("neither a call nor a name = value")
-        except (ValueError, SyntaxError, KeyError, TypeError) as error:
+            nodes = ast.parse(text).body
+        except SyntaxError as error:
+            raise ValueError(f"[text] cannot read {error.text!r}: {error.msg}") from error
+        for node in nodes:
+            self.read(node)
+
+    def read(self, node: ast.stmt) -> Any:
+        """Reads one statement; ValueError with its line on anything unknown."""
+        try:
+            return self.statement(node)
+        except (ValueError, KeyError, TypeError) as error:
+            line = ast.unparse(node).splitlines()[0]
             raise ValueError(f"[text] cannot read {line!r}: {error}") from error
+
+    def statement(self, node: ast.stmt) -> Any:
+        """A call, or a name bound to one."""
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)]):
+                self.names[name] = self.value(node.value)
+            case ast.Expr():
+                self.value(node.value)
+            case _:
+                raise ValueError("neither a call nor a name = value")
 
     def value(self, node: ast.expr) -> Any:
         """The value of one expression."""
@@ -76,29 +82,28 @@ class Reader:
             case ast.Name():
                 return self.names[node.id]
             case ast.List() | ast.Tuple():
-                return tuple(self.value(e) for e in node.elts)
+                return tuple(map(self.value, node.elts))
             case ast.UnaryOp(op=ast.USub()):
                 return -self.value(node.operand)
-            case ast.BinOp():
+            case ast.BinOp() if type(node.op) in self._OPERATORS:
                 left, right = self.value(node.left), self.value(node.right)
                 return self._OPERATORS[type(node.op)](left, right)
             case ast.Call(func=ast.Name(id=name)):
-                args = [self.value(a) for a in node.args]
                 keywords = {k.arg: self.value(k.value) for k in node.keywords if k.arg}
-                return self.calls[name](*args, **keywords)
+                return self.calls[name](*map(self.value, node.args), **keywords)
         raise ValueError(f"not understood: {ast.unparse(node)}")
 
 
-def _exprs(values: tuple[Any, ...]) -> tuple[Expr, ...]:
-    return tuple(to_expr(v) for v in values)
+def _exprs(values: Iterable[Any]) -> tuple[Expr, ...]:
+    return tuple(map(to_expr, values))
+
+
+def _list(values: Iterable[Any], text: Callable[[Any], str] = repr) -> str:
+    return f"[{', '.join(map(text, values))}]"
 
 
 def _dims_text(dims: tuple[Var, ...]) -> list[str]:
     return [f"dim({v.name!r}, {v.lo}, {v.hi})" for v in dims]
-
-
-def _list(values: tuple[Any, ...]) -> str:
-    return f"[{', '.join(map(repr, values))}]"
 
 
 def _edge_text(edge: Edge) -> str:
@@ -113,17 +118,14 @@ def graph_text(graph: Graph) -> str:
     """A graph as text; `parse_graph` reads it back."""
     lines = _dims_text(graph.dims)
     for number, node in enumerate(graph.nodes):
-        args = [_edge_text(e) for e in node.inputs]
-        args += (
-            [f"name={node.name!r}"]
-            if node.op == "Input" or isinstance(node.value, ConstantData)
-            else []
-        )
-        args += [f"value={node.value!r}"] if isinstance(node.value, int | float) else []
-        shape = f"[{', '.join(map(repr, node.shape))}]"
-        axis = f", axis={node.axis}" if node.axis else ""
-        inner = ", ".join([*args, f"shape={shape}", f"dtype={node.dtype}"])
-        lines.append(f"n{number} = {node.op}({inner}{axis})")
+        args = list(map(_edge_text, node.inputs))
+        if node.op == "Input" or isinstance(node.value, ConstantData):
+            args.append(f"name={node.name!r}")
+        elif node.op == "Constant":
+            args.append(f"value={node.value!r}")
+        args += [f"shape={_list(node.shape)}", f"dtype={node.dtype}"]
+        args += [f"axis={node.axis}"] if node.axis else []
+        lines.append(f"n{number} = {node.op}({', '.join(args)})")
     for o in graph.outputs:
         updates = f", updates={o.updates!r}" if o.updates else ""
         lines.append(f"output({o.name!r}, {_edge_text(o.edge)}{updates})")
@@ -134,42 +136,31 @@ def parse_graph(text: str, data: Mapping[str, ConstantData] | None = None) -> Gr
     """The graph that `graph_text` printed; ValueError names the first bad line."""
     nodes: list[Node] = []
     outputs: list[Output] = []
-    dims: list[Var] = []
 
     def edge(value: int | Edge) -> Edge:
         return value if isinstance(value, Edge) else Edge(value, identity(nodes[value].shape))
 
     def view(node: int, shape: Any, index: Any, valid: Any = (), fill: Any = 0) -> Edge:
-        scope = {a.name: to_expr(a) for a in axes_of(_exprs(shape))}
-        env = {Var(n): e for n, e in scope.items()}
-        places = [tuple(to_expr(e).substitute(env) for e in part) for part in (index, valid)]
-        return Edge(node, View(_exprs(shape), nodes[node].shape, places[0], places[1], fill))
+        env = {Var(a.name): to_expr(a) for a in axes_of(_exprs(shape))}
+        index, valid = (tuple(to_expr(e).substitute(env) for e in part) for part in (index, valid))
+        return Edge(node, View(_exprs(shape), nodes[node].shape, index, valid, fill))
 
-    def node(op: str) -> Callable[..., int]:
-        def build(*args: Any, shape: Any, dtype: DType, axis: int = 0, name: str = "",
-                  value: Any = None) -> int:  # fmt: skip
-            if op == "Constant" and value is None:
-                value = (data or {})[name]
-            inputs = tuple(edge(a) for a in args)
-            label = repr(value) if op == "Constant" and not name else name
-            kind = by_name(repr(dtype))  # i8 is also the name of an axis
-            nodes.append(Node(op, inputs, _exprs(shape), kind, axis, label, value))
-            return len(nodes) - 1
-
-        return build
-
-    def dim(name: str, lo: int, hi: int) -> None:
-        dims.append(Var(name, lo, hi))
-        reader.names[name] = to_expr(dims[-1])
+    def node(op: str, *args: Any, shape: Any, dtype: DType, axis: int = 0, name: str = "",
+             value: Any = None) -> int:  # fmt: skip
+        if op == "Constant":
+            name, value = (name, (data or {})[name]) if value is None else (repr(value), value)
+        kind = by_name(repr(dtype))  # i8 is also the name of an axis
+        nodes.append(Node(op, tuple(map(edge, args)), _exprs(shape), kind, axis, name, value))
+        return len(nodes) - 1
 
     def output(name: str, value: int | Edge, updates: str = "") -> None:
         outputs.append(Output(name, edge(value), updates))
 
-    calls = {op: node(op) for op in (*PRIMITIVES, "Input", "Constant")}
-    reader = Reader({**calls, "dim": dim, "view": view, "output": output})
+    reader = Reader({"view": view, "output": output})
+    reader.calls |= {op: partial(node, op) for op in (*PRIMITIVES, *LEAVES)}
     reader.names |= {f"i{d}": to_expr(Var(f"i{d}")) for d in range(16)}
     reader.run(text)
-    return Graph(tuple(nodes), tuple(outputs), tuple(dims))
+    return Graph(tuple(nodes), tuple(outputs), tuple(reader.dims))
 
 
 class _TermPrinter:
@@ -181,26 +172,23 @@ class _TermPrinter:
     def expr(self, e: Expr) -> str:
         pieces = []
         for monomial, coef in e.terms:
-            factors = [self._atom(a) for a in monomial]
+            factors = [self.atom(a) for a in monomial]
             pieces.append("*".join([str(coef)] * (coef != 1 or not factors) + factors))
         return " + ".join(pieces) or "0"
 
-    def _atom(self, atom: Atom) -> str:
-        if isinstance(atom, Var):
-            return atom.name
+    def atom(self, atom: Atom) -> str:
+        if isinstance(atom, Binary):
+            return f"{atom.op}({self.expr(atom.a)}, {self.expr(atom.b)})"
         if isinstance(atom, Data):
             extent = "None" if atom.extent is None else self.expr(atom.extent)
             return f"data({self.names[atom.term]}, {atom.lo}, {atom.hi}, {extent})"
-        return f"{atom.op}({self.expr(atom.a)}, {self.expr(atom.b)})"  # type: ignore[attr-defined]
-
-    def exprs(self, values: tuple[Expr, ...]) -> str:
-        return f"[{', '.join(map(self.expr, values))}]"
+        return atom.key
 
     def term(self, t: Term) -> str:
-        args = ", ".join(self.names[a] for a in t.args)
+        args = [self.names[a] for a in t.args]
         match t.op:
             case "load":
-                return f"load({t.buffer!r}, {self.exprs(t.indices)}, {t.dtype})"
+                return f"load({t.buffer!r}, {_list(t.indices, self.expr)}, {t.dtype})"
             case "const":
                 return f"const({t.payload!r}, {t.dtype})"
             case "index":
@@ -208,33 +196,24 @@ class _TermPrinter:
             case "cond":
                 return f"cond({self.expr(t.expr)})"
             case "cast":
-                return f"cast({args}, {t.dtype})"
-        head = f"[{', '.join(a.name for a in t.axes)}], " if t.axes else ""
-        return f"{t.op}_({head}{args})"
-
-
-def _axis_lines(axes: tuple[Var, ...], call: str) -> list[str]:
-    return [f"{call}({a.name!r}, {a.extent!r})" for a in axes]
+                return f"cast({args[0]}, {t.dtype})"
+        return f"{t.op}_({', '.join([_list(t.axes)] * bool(t.axes) + args)})"
 
 
 def kernel_text(kernel: Kernel) -> str:
     """One kernel as text, its terms numbered as `Stage.term` counts them."""
     printer = _TermPrinter(kernel)
-    subterms = kernel.subterms()
-    bound = dict.fromkeys(a for t in subterms for a in t.axes)
     lines = [f"kernel({kernel.name!r}, {_list(kernel.ordered)}, {_list(kernel.sizes)})"]
-    lines += _axis_lines(kernel.axes, "axis")
-    lines += _axis_lines(tuple(a for a in bound if a not in kernel.axes), "bound")
-    lines += [f"{printer.names[t]} = {printer.term(t)}" for t in subterms]
-    lines += [f"store({s.buffer!r}, {printer.exprs(s.index)}, {printer.names[s.value]})"
+    for a in kernel.all_axes():
+        lines.append(f"{'axis' if a in kernel.axes else 'bound'}({a.name!r}, {a.extent!r})")
+    lines += [f"{name} = {printer.term(t)}" for t, name in printer.names.items()]
+    lines += [f"store({s.buffer!r}, {_list(s.index, printer.expr)}, {printer.names[s.value]})"
               for s in kernel.stores]  # fmt: skip
     if kernel.schedule is not None:
-        lines.append(f"schedule({_schedule_text(kernel.schedule)})")
+        s = kernel.schedule
+        parts = ", ".join(map(_list, (s.items, s.regs, s.prefetch)))
+        lines.append(f"schedule(Schedule({parts}))")
     return "\n".join(lines)
-
-
-def _schedule_text(s: Schedule) -> str:
-    return f"Schedule({_list(s.items)}, {_list(s.regs)}, {_list(s.prefetch)})"
 
 
 def plan_text(plan: Plan) -> str:
@@ -249,86 +228,49 @@ def plan_text(plan: Plan) -> str:
     return "\n".join([*lines, "", "\n\n".join(map(kernel_text, plan.kernels))]) + "\n"
 
 
-class _PlanReader:
-    """Collects the statements of a plan's text."""
-
-    def __init__(self, data: Mapping[str, ConstantData]) -> None:
-        self.data = data
-        self.dims: list[Var] = []
-        self.buffers: list[Buffer] = []
-        self.kernels: list[Kernel] = []
-        self.lists: dict[str, tuple[Any, ...]] = {"inputs": (), "outputs": (), "costs": ()}
-        calls: dict[str, Callable[..., Any]] = {
-            "dim": self.dim, "buffer": self.buffer, "kernel": self.kernel, "axis": self.axis,
-            "bound": self.bound, "store": self.store, "schedule": self.schedule,
-            "load": lambda b, i, d: terms.load(b, _exprs(i), d), "const": terms.constant,
-            "index": lambda e, d: terms.index(to_expr(e), d), "cast": terms.cast,
-            "cond": lambda e: terms.cond(to_expr(e)), "data": self.atom,
-            "Schedule": Schedule, "Loop": Loop, "Reg": Reg, "Stage": Stage, "Online": Online,
-        }  # fmt: skip
-        calls |= {k: lambda v, k=k: self.lists.__setitem__(k, v) for k in self.lists}
-        logic = ("and", "or", "not", "select")
-        operations = (*terms.UNARY, *terms.BINARY, *terms.REDUCTIONS, *logic)
-        calls |= {f"{op}_": self.operation(op) for op in operations}
-        self.reader = Reader(calls)
-
-    def dim(self, name: str, lo: int, hi: int) -> None:
-        self.dims.append(Var(name, lo, hi))
-        self.reader.names[name] = to_expr(self.dims[-1])
-
-    def buffer(self, name: str, shape: Any, dtype: DType, kind: str, layout: Any, alias: str,
-               data: str = "") -> None:  # fmt: skip
-        value = self.data[data] if data else None
-        self.buffers.append(Buffer(name, _exprs(shape), dtype, kind, layout, alias, value))
-
-    def kernel(self, name: str, ordered: Any, sizes: Any) -> None:
-        dims = tuple(v for e in sizes for v in e.variables())
-        self.kernels.append(Kernel(name, (), (), None, ordered, dims))
-
-    def _change(self, **fields: Any) -> None:
-        old = self.kernels[-1]
-        values = {"axes": old.axes, "stores": old.stores, "schedule": old.schedule} | fields
-        self.kernels[-1] = Kernel(old.name, ordered=old.ordered, sizes=old.sizes, **values)
-
-    def bound(self, name: str, extent: Any) -> Var:
-        var = axis_var(name, to_expr(extent))
-        self.reader.names[name] = to_expr(var)
-        return var
-
-    def axis(self, name: str, extent: Any) -> None:
-        self._change(axes=(*self.kernels[-1].axes, self.bound(name, extent)))
-
-    def store(self, buffer: str, index: Any, value: Term) -> None:
-        new = Store(buffer, _exprs(index), value)
-        self._change(stores=(*self.kernels[-1].stores, new))
-
-    def schedule(self, value: Schedule) -> None:
-        self._change(schedule=value)
-
-    def atom(self, term: Term, lo: int, hi: int, extent: Any) -> Expr:
-        limit = None if extent is None else to_expr(extent)
-        return Expr((((Data(term, lo, hi, limit),), 1),))
-
-    def operation(self, op: str) -> Callable[..., Term]:
-        def build(*args: Any) -> Term:
-            if op in terms.REDUCTIONS:
-                axes = tuple(next(iter(e.variables())) for e in args[0])
-                return terms.reduction(op, axes, *args[1:])
-            if op in terms.UNARY:
-                return terms.unary(op, *args)
-            if op in terms.BINARY:
-                return terms.binary(op, *args)
-            return terms.logical_not(*args) if op == "not" else (
-                terms.select(*args) if op == "select"
-                else terms.binary("mul" if op == "and" else "add", *args))  # fmt: skip
-
-        return build
+def _operation(op: str, *args: Any) -> Term:
+    axes = None
+    if op in terms.REDUCTIONS:
+        axes, args = tuple(next(iter(e.variables())) for e in args[0]), args[1:]
+    return terms.make(op, args, args[0].dtype, axes)
 
 
 def parse_plan(text: str, data: Mapping[str, ConstantData] | None = None) -> Plan:
     """The plan that `plan_text` printed; ValueError names the first bad line."""
-    reader = _PlanReader(data or {})
-    reader.reader.run(text)
-    lists = reader.lists
-    return Plan(tuple(reader.kernels), tuple(reader.buffers), lists["inputs"], lists["outputs"],
-                tuple(reader.dims), lists["costs"])  # fmt: skip
+    buffers: list[Buffer] = []
+    kernels: list[dict[str, Any]] = []
+    lists: dict[str, Any] = {}
+
+    def buffer(name: str, shape: Any, dtype: DType, kind: str, layout: Any, alias: str,
+               data: str = "") -> None:  # fmt: skip
+        buffers.append(Buffer(name, _exprs(shape), dtype, kind, layout, alias, held.get(data)))
+
+    def kernel(name: str, ordered: Any, sizes: Any) -> None:
+        sizes = tuple(v for e in sizes for v in e.variables())
+        kernels.append({"name": name, "axes": (), "stores": (), "ordered": ordered, "sizes": sizes})
+
+    def axis(name: str, extent: Any, free: bool = True) -> None:
+        var = axis_var(name, extent)
+        reader.names[name] = to_expr(var)
+        kernels[-1]["axes"] += (var,) * free
+
+    def store(buffer: str, index: Any, value: Term) -> None:
+        kernels[-1]["stores"] += (Store(buffer, _exprs(index), value),)
+
+    held = data or {}
+    reader = Reader({
+        "buffer": buffer, "kernel": kernel, "axis": axis, "bound": partial(axis, free=False),
+        "store": store, "schedule": lambda value: kernels[-1].update(schedule=value),
+        "load": lambda b, i, d: terms.load(b, _exprs(i), d), "const": terms.constant,
+        "index": lambda e, d: terms.index(to_expr(e), d), "cast": terms.cast,
+        "cond": lambda e: terms.cond(to_expr(e)),
+        "data": lambda t, lo, hi, e: to_expr(Data(t, lo, hi, None if e is None else to_expr(e))),
+        "Schedule": Schedule, "Loop": Loop, "Reg": Reg, "Stage": Stage, "Online": Online,
+    })  # fmt: skip
+    reader.calls |= {name: partial(lists.__setitem__, name) for name in ("inputs", "outputs")}
+    reader.calls["costs"] = partial(lists.__setitem__, "costs")
+    for op in (*terms.UNARY, *terms.BINARY, *terms.REDUCTIONS, *terms.LOGIC):
+        reader.calls[f"{op}_"] = partial(_operation, op)
+    reader.run(text)
+    return Plan(tuple(Kernel(**k) for k in kernels), tuple(buffers), lists["inputs"],
+                lists["outputs"], tuple(reader.dims), lists["costs"])  # fmt: skip
