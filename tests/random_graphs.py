@@ -16,9 +16,10 @@ import numpy as np
 from luminal.ir import view as views
 from luminal.ir.dtype import DType, bf16, boolean, f16, f32, f64, i8, i16, i32, i64, u8
 from luminal.ir.expr import Expr, Var, const, prod, to_expr
-from luminal.ir.graph import ConstantData, Edge, Graph, GraphBuilder, Output
+from luminal.ir.graph import ConstantData, Edge, Graph, Output
 from luminal.ir.text import graph_text
 from luminal.ir.view import Shape
+from tests.graph_builder import GraphBuilder
 from tests.random_cases import Case, Pick
 from tests.random_views import ViewDraw
 

@@ -10,7 +10,7 @@ import numpy as np
 from luminal.frontend.tensor import Tensor, to_graph
 from luminal.ir.dtype import boolean, by_name, f32, i64
 from luminal.ir.expr import Expr, ExprLike, Var, const, to_expr
-from luminal.ir.graph import Edge, Graph, GraphBuilder, Output
+from luminal.ir.graph import Edge, Graph, Output
 from luminal.ir.interp import run_graph, run_plan
 from luminal.ir.plan import Plan
 from luminal.ir.target import Target
@@ -18,6 +18,7 @@ from luminal.ir.verify import verify_graph, verify_plan
 from luminal.ir.view import View, axes_of, expand, flip, pad, permute, reshape, slice_, unfold
 from luminal.rewrite import rewrite
 from luminal.search.extract import extract
+from tests.graph_builder import GraphBuilder
 
 TARGET = Target(gflops=100.0, bandwidth_gbs=15.0, cores=2)
 Spec = tuple[tuple[ExprLike, ...], str]

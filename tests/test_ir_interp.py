@@ -9,12 +9,13 @@ from luminal.ir import view as V
 from luminal.ir.canonical import canonical
 from luminal.ir.dtype import bf16, boolean, f8e4m3, f16, f32, f64, i4, i8, i32, i64, u4
 from luminal.ir.expr import axis_var, const, dim, to_expr
-from luminal.ir.graph import ConstantData, Edge, GraphBuilder, Node, Output
+from luminal.ir.graph import ConstantData, Edge, Node, Output
 from luminal.ir.interp import eval_term, run_graph, run_plan
 from luminal.ir.numeric import cast, decode, encode
 from luminal.ir.plan import Buffer, Kernel, Loop, Plan, Reg, Schedule, Store
 from luminal.ir.text import graph_text, parse_graph, parse_plan, plan_text
 from luminal.ir.verify import verify_graph, verify_plan
+from tests.graph_builder import GraphBuilder
 
 RNG = np.random.default_rng(0)
 S = dim("s", 1, 64)

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import itertools
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from luminal.ir.expr import axis_var, const, to_expr
-from luminal.ir.layout import Layout, flatten, is_valid, pack, size, unpack
+from luminal.ir.layout import Layout, flatten, pack, size
+
+
+def is_valid(layout: Layout, rank: int) -> bool:
+    """True if every dimension occurs, with falling tiles that divide one another and end in 1."""
+    tiles: dict[int, list[int]] = {d: [] for d in range(rank)}
+    for dimension, tile in layout or [(d, 1) for d in range(rank)]:
+        if dimension not in tiles or tile < 1:
+            return False
+        tiles[dimension].append(tile)
+    falling = all(a > b and a % b == 0 for t in tiles.values() for a, b in pairwise(t))
+    return falling and all(t and t[-1] == 1 for t in tiles.values())
+
 
 CASES: list[tuple[tuple[int, ...], Layout]] = [
     ((20, 7), ((0, 16), (1, 1), (0, 1))),
@@ -27,7 +40,6 @@ def test_pack_puts_elements_where_flatten_says(shape: tuple[int, ...], layout: L
     for index in itertools.product(*map(range, shape)):
         place = flatten(tuple(const(i) for i in index), dims, layout).value
         assert flat[place] == array[index]
-    assert (unpack(flat, shape, layout) == array).all()
     assert np.count_nonzero(flat == 0) == flat.size - array.size
 
 

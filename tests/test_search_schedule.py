@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from luminal.codegen.lower import lower
-from luminal.ir.layout import is_valid
 from luminal.ir.plan import Loop, Online, Reg, Stage
 from luminal.ir.target import Target
 from luminal.search.points import register_tiles
@@ -20,6 +19,7 @@ from luminal.search.schedule import Candidate, candidates
 from luminal.search.timing import Trial
 from luminal.workbench import run_trial
 from tests.search_kernels import AVX2, AVX512, SSE, ZOO, Case
+from tests.test_ir_layout import is_valid
 
 HEAVY = ("matmul big", "conv stem", "attention symbolic")
 

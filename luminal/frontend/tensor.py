@@ -18,7 +18,7 @@ import numpy as np
 from luminal.errors import ArgumentError, DTypeError, LuminalError, ShapeError
 from luminal.ir.dtype import DType, bf16, boolean, by_name, f16, f32, f64, from_numpy, i64, promote
 from luminal.ir.expr import Expr, ExprLike, Var, const, to_expr
-from luminal.ir.graph import ConstantData, Edge, Graph, GraphBuilder, Node, Output
+from luminal.ir.graph import ConstantData, Edge, Graph, Node, Output
 from luminal.ir.numeric import cast as cast_values
 from luminal.ir.numeric import encode
 from luminal.ir.ops import result_dtype
@@ -376,7 +376,8 @@ def to_graph(
 ) -> Graph:
     """The graph that computes `outputs`; `inputs` come first in it, used or not."""
     targets = [o.value if isinstance(o, Update) else o for o in outputs]
-    builder, numbers, used, taken = GraphBuilder(), {}, 0, {""}
+    nodes: dict[Node, int] = {}
+    numbers, used, taken = {}, 0, {""}
     for value in _values([*inputs, *targets]):
         edges = tuple(Edge(numbers[id(t.source)], t.index_map) for t in value.inputs)
         payload, name = value.value, value.name
@@ -388,13 +389,11 @@ def to_graph(
         elif value.op == "Constant":
             name = repr(payload)
         node = Node(value.op, edges, value.shape, value.dtype, value.axis, name, payload)
-        numbers[id(value)] = builder.add(node).node
+        numbers[id(value)] = nodes.setdefault(node, len(nodes))  # equal nodes are shared
     results = []
     for position, (out, target) in enumerate(zip(outputs, targets, strict=True)):
         name = names[position] if names else f"out{position}"
         updates = out.target.source.name if isinstance(out, Update) else ""
         results.append(Output(name, Edge(numbers[id(target.source)], target.index_map), updates))
-    found = {
-        v: None for n in builder.nodes for d in n.shape for v in sorted(d.variables(), key=repr)
-    }
-    return builder.finish(tuple(results), tuple(found))
+    found = {v: None for n in nodes for d in n.shape for v in sorted(d.variables(), key=repr)}
+    return Graph(tuple(nodes), tuple(results), tuple(found))
