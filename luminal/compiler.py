@@ -56,11 +56,14 @@ class Stats:
 class Compiled:
     """A compiled graph: call it with arrays, or `run_pointers` with addresses.
 
-    `plan` is what won, `stats` how long it took, `explain()` says what was found and why.
+    `plan` is what won, `stats` how long it took, `explain()` says what was found and why; `key` is
+    where the cache has the program.
     """
 
-    def __init__(self, graph: Graph, program: Program, executor: Executor, stats: Stats) -> None:
-        self.graph, self.program, self.executor = graph, program, executor
+    def __init__(
+        self, graph: Graph, program: Program, executor: Executor, stats: Stats, key: str
+    ) -> None:
+        self.graph, self.program, self.executor, self.key = graph, program, executor, key
         self._stats = stats
         self.run_pointers = executor.run_pointers
         self.rebind = executor.rebind
@@ -136,7 +139,7 @@ def _compile(
                   "miss" if cache.compiled else "hit")  # fmt: skip
     debug.log(config, 1, f"{stats}")
     show(config, program)
-    return Compiled(graph, program, executor, stats)
+    return Compiled(graph, program, executor, stats, key)
 
 
 def search_plan(

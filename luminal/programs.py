@@ -19,9 +19,11 @@ from luminal.ir.program import Program
 from luminal.ir.target import Target
 from luminal.runtime.cpu import compile_object, link
 from luminal.runtime.device import select_target
+from luminal.runtime.executor import Executor
+from luminal.runtime.pool import runtime
 from luminal.search.cache import Cache, digest
 
-__all__ = ["ProgramCache", "native_function", "versions"]
+__all__ = ["ProgramCache", "load_executor", "native_function", "versions"]
 
 
 @cache
@@ -89,3 +91,21 @@ class ProgramCache:
             found = compile_object(source, target)
             self.store.put("object", key, found)
         return found
+
+    def executor(self, program: Program) -> Executor | None:
+        """The program ready to be called; None if its code is not in the cache."""
+        keys = [digest(versions(), c.source, self.target) for c in program.codes]
+        objects = [self.store.get("object", key) for key in keys]
+        if None in objects:
+            return None
+        runtime(self.machine_code)
+        return Executor(program, objects, self.config.threads or None)
+
+
+def load_executor(
+    config: Config, key: str, constants: Mapping[str, ConstantData]
+) -> Executor | None:
+    """The executor of the program stored under a key, or None if the cache has not all of it."""
+    cache = ProgramCache(config, select_target(config.isa))
+    program = cache.load(key, constants)
+    return None if program is None else cache.executor(program)

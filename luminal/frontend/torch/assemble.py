@@ -1,13 +1,13 @@
 """Straight-line Python for one graph: compiled parts, eager operators, views, in order.
 
-In: a Split and its Parts. Out: a boxed callable (it takes a list and empties it). Every output
-has its own storage; strides are exactly those that tracing found.
+In: a Split and its Parts. Out: a Recipe. Every output has its own storage; strides are exactly
+those that tracing found.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import torch
@@ -16,10 +16,11 @@ from torch.fx import GraphModule, Node
 from luminal.frontend.torch.nodes import is_scalar_math, root_of, value_of, view_base
 from luminal.frontend.torch.part import Part
 from luminal.frontend.torch.phases import Phase, Split
-from luminal.frontend.torch.storage import LARGE_BYTES, Recycler, allocator
+from luminal.frontend.torch.recipe import Entry, Fresh, Recipe
+from luminal.frontend.torch.storage import LARGE_BYTES
 from luminal.frontend.torch.symbols import SYMBOLIC, Symbols, free_symbols
 
-__all__ = ["assemble", "exact"]
+__all__ = ["assemble"]
 
 _PLAIN = (bool, int, str, type(None))
 
@@ -123,26 +124,12 @@ def _attribute(gm: GraphModule, path: str) -> object:
     return found
 
 
-def exact(x: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
-    """x with these strides: what an eager operator returns may differ from what was traced."""
-    if x.stride() == strides or x.numel() == 0:
-        return x
-    return torch.empty_strided(x.shape, strides, dtype=x.dtype, device=x.device).copy_(x)
-
-
 def assemble(
     gm: GraphModule, symbols: Symbols, split: Split, parts: dict[int, Part], kept: Collection[Node]
-) -> Callable[[list[object]], tuple[object, ...]]:
-    """The callable of a graph; `parts` are by position of their phase. The caller keeps the
+) -> Recipe:
+    """The recipe of a graph; `parts` are by position of their phase. The caller keeps the
     inputs in `kept` alive: they are not deleted after their last use."""
     writer = _Writer(gm, symbols, split, parts)
-    writer.env |= {
-        "as_strided": torch.as_strided,
-        "empty": allocator(),
-        "exact": exact,
-        "math": math,
-        "torch": torch,
-    }
     _entry(writer)
     for position, phase in enumerate(split.phases):
         if phase.compiled:
@@ -189,18 +176,17 @@ def _call_part(writer: _Writer, part: Part, position: int) -> None:
         sizes, strides = writer.numbers(value.shape), writer.numbers(value.stride())  # type: ignore[attr-defined]
         name = writer.define(spec.node)
         if spec.dense:
-            fresh = writer.constant(Recycler(), "k") if _is_large(writer, value) else "empty"
+            fresh = writer.constant(Fresh(), "k") if _is_large(writer, value) else "empty"
             writer.emit(f"{name} = {fresh}({sizes}, {strides}, {dtype})", name)
             outputs.append(name)
         else:
             staged = f"{name}c"
-            plain = writer.constant(torch.empty, "k")
-            writer.emit(f"{staged} = {plain}({sizes}, dtype={dtype})", staged)
+            writer.emit(f"{staged} = plain({sizes}, dtype={dtype})", staged)
             outputs.append(staged)
             copies.append((name, staged, f"empty({sizes}, {strides}, {dtype})"))
     dims = "(" + "".join(d + ", " for d in part.dims) + ")"
     names = {*inputs, *outputs}
-    for line in _run_lines(writer, part, inputs, outputs, dims):
+    for line in _run_lines(writer, part, position, inputs, outputs, dims):
         writer._used |= names
         writer.emit(line)
     for name, text in errors:
@@ -218,10 +204,12 @@ def _is_large(writer: _Writer, fake: object) -> bool:
 
 
 def _run_lines(
-    writer: _Writer, part: Part, inputs: list[str], outputs: list[str], dims: str
+    writer: _Writer, part: Part, position: int, inputs: list[str], outputs: list[str], dims: str
 ) -> list[str]:
     if part.direct is not None:
-        return part.direct(inputs, outputs, dims, lambda value: writer.constant(value, "k"))
+        return part.direct(
+            inputs, outputs, dims, lambda name: writer.constant(Entry(position, name), "k")
+        )
     run = writer.constant(part.run, "run")
     return [f"{run}(({_listed(inputs)}), ({_listed(outputs)}), {dims})"]
 
@@ -259,8 +247,8 @@ def _needs_check(writer: _Writer, node: Node) -> bool:
     return node in read or any(view_base(u, writer.split.refused) is node for u in node.users)
 
 
-def _finish(writer: _Writer, kept: set[str]) -> Callable[[list[object]], tuple[object, ...]]:
-    """Adds `del` after last uses, compiles the source."""
+def _finish(writer: _Writer, kept: set[str]) -> Recipe:
+    """Adds `del` after last uses."""
     last: dict[str, int] = {}
     for position, line in enumerate(writer.lines):
         for name in (*line.uses, line.defines):
@@ -274,9 +262,4 @@ def _finish(writer: _Writer, kept: set[str]) -> Callable[[list[object]], tuple[o
         source.append("    " + line.text)
         if position in dying and not line.text.startswith("return"):
             source.append("    del " + ", ".join(dying[position]))
-    text = "\n".join(source)
-    exec(compile(text, "<luminal.torch>", "exec"), writer.env)
-    function = writer.env["call"]
-    function._boxed_call = True  # type: ignore[attr-defined]
-    function.source = text  # type: ignore[attr-defined]
-    return function  # type: ignore[return-value]
+    return Recipe("\n".join(source), writer.env)

@@ -6,7 +6,7 @@ cannot be translated or compiled runs in eager, with its reason in the report.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -19,6 +19,7 @@ from luminal.frontend.torch.nodes import is_scalar_math, name_of, root_of, value
 from luminal.frontend.torch.options import Options
 from luminal.frontend.torch.part import Part
 from luminal.frontend.torch.phases import Split, split
+from luminal.frontend.torch.recipe import Function, bind
 from luminal.frontend.torch.reports import Report, record, warn_once
 from luminal.frontend.torch.runner import compile_part
 from luminal.frontend.torch.symbols import Symbols
@@ -39,7 +40,7 @@ class _Builder:
     hints: dict[str, int]
     refused: dict[Node, str] = field(default_factory=dict)
 
-    def run(self) -> Callable[[list[object]], tuple[object, ...]]:
+    def run(self) -> Function:
         for _ in range(_ATTEMPTS):
             found = split(self.gm.graph, self.symbols, self._supports, set(self.refused))
             parts = self._parts_or_none(found)
@@ -52,7 +53,10 @@ class _Builder:
         self._account(found, parts)
         if self.options.fallback == "warn":
             warn_once(self.report)
-        return assemble(self.gm, self.symbols, found, parts, self.statics)
+        recipe = assemble(self.gm, self.symbols, found, parts, self.statics)
+        if all(p.recipe is not None for p in parts.values()):
+            recipe.parts = {n: p.recipe for n, p in parts.items() if p.recipe is not None}
+        return bind(recipe, {n: p.bound for n, p in parts.items() if p.bound is not None})
 
     def _supports(self, node: Node) -> bool:
         if node in self.refused:
@@ -194,7 +198,7 @@ def is_dense(tensor: torch.Tensor) -> bool:
 
 def build(
     gm: GraphModule, kind: str, options: Options, parameters: Mapping[int, torch.Tensor]
-) -> Callable[[list[object]], tuple[object, ...]]:
+) -> Function:
     """The callable of an ATen graph; `kind` is 'inference', 'forward' or 'backward'.
 
     `parameters` are the real tensors of inputs that seldom change, by position.

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import torch
 from torch.fx import Node
 
+from luminal.frontend.torch.recipe import Bound, PartRecipe
 from luminal.ir.graph import Graph
 
 __all__ = ["Emitter", "OutputSpec", "Part", "Runner"]
@@ -18,9 +19,9 @@ __all__ = ["Emitter", "OutputSpec", "Part", "Runner"]
 Runner = Callable[[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...], tuple[int, ...]], None]
 """Runs a part: reads the inputs, writes the outputs, given the values of the dimensions."""
 
-Emitter = Callable[[list[str], list[str], str, Callable[[object], str]], list[str]]
+Emitter = Callable[[list[str], list[str], str, Callable[[str], str]], list[str]]
 """Source lines that run a part, from the names of inputs and outputs, the tuple of dimensions, and
-a function that names a constant; faster than calling `run`."""
+a function that gives the name of a field of `Bound` in the source; faster than calling `run`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +39,8 @@ class OutputSpec:
 
 @dataclass(slots=True)
 class Part:
-    """One compiled phase. `dims` are names of symbols; `run`, and perhaps
-    `direct`, are set once it is compiled."""
+    """One compiled phase. `dims` are names of symbols; `run`, and perhaps `direct`, `bound` and
+    `recipe`, are set once it is compiled."""
 
     graph: Graph
     inputs: list[Node]
@@ -47,4 +48,6 @@ class Part:
     dims: tuple[str, ...] = ()
     run: Runner | None = None
     direct: Emitter | None = None
+    bound: Bound | None = None
+    recipe: PartRecipe | None = None
     names: dict[Node, str] = field(default_factory=dict)

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.fx import GraphModule, Node
 
-__all__ = ["prepass"]
+__all__ = ["nearest", "prepass"]
 
 _DROPOUTS = {
     F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F.feature_alpha_dropout,
@@ -38,7 +38,7 @@ def prepass(gm: GraphModule) -> str | None:
             node.replace_all_uses_with(node.args[0])
             gm.graph.erase_node(node)
         elif node.target is F.interpolate and _argument(node, 3, "mode", "nearest") == "nearest":
-            node.target = _nearest
+            node.target = nearest
     gm.recompile()
     return None
 
@@ -66,7 +66,7 @@ def _inactive(node: Node) -> bool:
     return valid and not in_place and (training is False or p == 0) and bool(node.args)
 
 
-def _nearest(
+def nearest(
     x: Tensor, size: int | Sequence[int] | None = None,
     scale_factor: float | Sequence[float] | None = None, mode: str = "nearest",
     align_corners: bool | None = None, recompute_scale_factor: bool | None = None,

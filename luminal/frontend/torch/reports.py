@@ -20,6 +20,7 @@ class Report:
     `kind` is 'inference', 'forward', 'backward' or 'whole' (the graph that Dynamo gave runs in
     eager, `reasons` says why). `fallback` counts operators that run in eager, `reasons` says why
     for each; `parts` is the number of compiled parts and `kernels` that of all their kernels.
+    `cache_hit`: no search and no LLVM work; `recalled`: not traced and not translated either.
     `max_error` is the largest difference from the oracle, relative to the largest value, if asked.
     """
 
@@ -34,15 +35,17 @@ class Report:
     search_s: float = 0.0
     compile_s: float = 0.0
     cache_hit: bool = False
+    recalled: bool = False
     max_error: float | None = None
 
     def __str__(self) -> str:
         eager = ", ".join(f"{name} x{n}" for name, n in self.fallback.most_common()) or "none"
         error = "" if self.max_error is None else f", max error {self.max_error:.1e}"
+        cache = "recalled" if self.recalled else "hit" if self.cache_hit else "miss"
         return (
             f"{self.kind}: {self.kernels} kernels in {self.parts} parts, fallback {eager}, "
             f"arena {self.arena_bytes} B, search {self.search_s:.2f} s, "
-            f"compile {self.compile_s:.2f} s, cache {'hit' if self.cache_hit else 'miss'}{error}"
+            f"compile {self.compile_s:.2f} s, cache {cache}{error}"
         )
 
 

@@ -15,6 +15,7 @@ from luminal.compiler import Compiled, compile_graph
 from luminal.config import from_environment
 from luminal.frontend.torch.options import Options
 from luminal.frontend.torch.part import Emitter, Part, Runner
+from luminal.frontend.torch.recipe import Bound, PartRecipe
 from luminal.frontend.torch.reports import Report
 from luminal.frontend.torch.weights import Weights
 from luminal.ir.interp import run_graph
@@ -41,14 +42,28 @@ def compile_part(
     report.compile_s += stats.compile_s
     report.cache_hit = stats.cache == "hit"
     report.arena_bytes += stats.arena_bytes
-    buffers = [b for b in compiled.plan.buffers if b.kind == "constant" and b.data is not None]
-    weights.watch({b.data.name for b in buffers if b.layout})
+    part.bound = Bound.of(compiled.executor, weights)
     native = _native(part, compiled, weights)
     part.run = native
     if options.verify:
         part.run = _verified(native, _oracle(part), report)
-    else:
+    elif not _copies(part, compiled):
         part.direct = _direct(part, compiled, weights)
+        part.recipe = _recipe(part, compiled, weights)
+
+
+def _recipe(part: Part, compiled: Compiled, weights: Weights) -> PartRecipe | None:
+    """How another process finds this part; None if constants of its own would be missing there."""
+    buffers = compiled.plan.buffers
+    data = {b.data.name for b in buffers if b.kind == "constant" and b.data is not None}
+    if not data <= set(weights.names):
+        return None
+    places = {}
+    if weights.names:
+        inputs = part.inputs[0].graph.find_nodes(op="placeholder")
+        places = {node.name: place for place, node in enumerate(inputs)}
+    return PartRecipe(compiled.key, {n: places[n] for n in weights.names},
+                      compiled.plan.inputs, compiled.executor.fresh)  # fmt: skip
 
 
 def _native(part: Part, compiled: Compiled, weights: Weights) -> Runner:
@@ -79,26 +94,25 @@ def _native(part: Part, compiled: Compiled, weights: Weights) -> Runner:
     return run
 
 
-def _direct(part: Part, compiled: Compiled, weights: Weights) -> Emitter | None:
-    """Source that does what `_native` does; None where copies remain to be done."""
-    if _copies(part, compiled):
-        return None
+def _direct(part: Part, compiled: Compiled, weights: Weights) -> Emitter:
+    """Source that does what `_native` does, where no copies remain to be done."""
     plan, place = compiled.plan, {part.names[n]: i for i, n in enumerate(part.inputs)}
     order = [part.dims.index(v.name) for v in plan.dims]
 
     def emit(
-        inputs: list[str], outputs: list[str], dims: str, constant: Callable[[object], str]
+        inputs: list[str], outputs: list[str], dims: str, name_of: Callable[[str], str]
     ) -> list[str]:
         lines = []
         if weights.names:
             watched = "".join(inputs[place[name]] + ", " for name in weights.names)
-            stale, rebind = constant(weights.stale), constant(compiled.rebind)
+            stale, rebind = name_of("stale"), name_of("rebind")
             lines.append(f"if (w := {stale}(({watched}))): {rebind}(w)")
         takes = "".join(f"{inputs[place[name]]}.data_ptr(), " for name in plan.inputs)
         gives = "".join(f"{outputs[i]}.data_ptr(), " for i in compiled.executor.fresh)
         if order != list(range(len(part.dims))):
             dims = f"tuple([{dims}[i] for i in {order}])"
-        lines.append(f"{constant(compiled.run_pointers)}(({takes}), ({gives}), {dims})")
+        call = name_of("run_pointers")
+        lines.append(f"{call}(({takes}), ({gives}), {dims})")
         return lines
 
     return emit

@@ -12,9 +12,11 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
-__all__ = ["Notes", "wrap"]
+from luminal.frontend.torch.recipe import Recipe
 
-Function = Callable[..., object]
+__all__ = ["Notes", "direct", "wrap"]
+
+Function = Callable[..., Any]
 Overlap = frozenset[tuple[int, int, int]]
 
 
@@ -50,16 +52,18 @@ class Notes:
 
 def wrap(
     compiled: Function, notes: Notes, gm: GraphModule, example_inputs: Sequence[object]
-) -> Function:
-    """The callable for Dynamo."""
+) -> tuple[Function, Recipe | None]:
+    """The callable for Dynamo, and the recipe of what it calls if it does nothing else."""
     if notes.mutated:
-        return _checking(compiled, notes.mutated, gm, example_inputs)
+        return _checking(compiled, notes.mutated, gm, example_inputs), None
     if _is_direct(notes, len(example_inputs)) and notes.inner is not None:
-        return _direct(notes.inner)
-    return compiled
+        return direct(notes.inner), notes.inner.recipe
+    return compiled, None
 
 
-def _direct(inner: Function) -> Function:
+def direct(inner: Function) -> Function:
+    """The callable for Dynamo that calls a boxed function and does nothing else."""
+
     def run(*args: object) -> object:
         return inner([*args])
 

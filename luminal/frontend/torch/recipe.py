@@ -1,0 +1,108 @@
+"""A recipe: what the callable of one graph is made of, without tensors and without machine code.
+
+In: lines of source and the constants that they name. Out: the callable, once the parts that it
+calls are compiled or loaded (`bind`). A recipe that is `storable` means the same in any process.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from luminal.frontend.torch.storage import Recycler, allocator
+from luminal.frontend.torch.weights import Weights
+
+__all__ = ["Bound", "Entry", "Fresh", "Function", "PartRecipe", "Recipe", "bind", "exact"]
+
+Function = Callable[[list[object]], tuple[object, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """Stands for an allocator of one large result."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Stands for a function of the part at a position: a field of `Bound`."""
+
+    part: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """What the lines of a part call: whether weights are stale, how to bind them, the kernels."""
+
+    stale: Callable[[tuple[torch.Tensor, ...]], dict[str, np.ndarray] | None]
+    rebind: Callable[[dict[str, np.ndarray]], None]
+    run_pointers: Callable[..., object]
+
+    @classmethod
+    def of(cls, executor: Any, weights: Weights) -> Bound:
+        """The functions of an executor whose weights are remembered as they are now."""
+        constants = [b for b in executor.program.plan.buffers if b.kind == "constant"]
+        weights.watch({b.data.name for b in constants if b.data is not None and b.layout})
+        return cls(weights.stale, executor.rebind, executor.run_pointers)
+
+
+@dataclass(frozen=True, slots=True)
+class PartRecipe:
+    """A part: the key of its program, the position of each weight among the graph's inputs, and
+    the order of inputs and fresh outputs that its lines of source rely on."""
+
+    key: str
+    weights: dict[str, int]
+    inputs: tuple[str, ...]
+    fresh: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Recipe:
+    """Source of `call(args)`, its constants, and the parts by position."""
+
+    source: str
+    constants: dict[str, object]
+    parts: dict[int, PartRecipe] = field(default_factory=dict)
+
+    @property
+    def storable(self) -> bool:
+        """True if the constants mean the same in another process."""
+        plain = (torch.dtype, Fresh, Entry)
+        return bool(self.parts) and all(isinstance(v, plain) for v in self.constants.values())
+
+
+def exact(x: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
+    """x with these strides: what an eager operator returns may differ from what was traced."""
+    if x.stride() == strides or x.numel() == 0:
+        return x
+    return torch.empty_strided(x.shape, strides, dtype=x.dtype, device=x.device).copy_(x)
+
+
+def bind(recipe: Recipe, parts: Mapping[int, Bound]) -> Function:
+    """The callable: boxed, that is, it takes a list and empties it."""
+    environment: dict[str, object] = {
+        "as_strided": torch.as_strided,
+        "empty": allocator(),
+        "exact": exact,
+        "math": math,
+        "plain": torch.empty,
+        "torch": torch,
+    }
+    for name, value in recipe.constants.items():
+        match value:
+            case Fresh():
+                value = Recycler()
+            case Entry(part, entry):
+                value = getattr(parts[part], entry)
+        environment[name] = value
+    exec(compile(recipe.source, "<luminal.torch>", "exec"), environment)
+    function: Any = environment["call"]
+    function._boxed_call = True
+    function.source, function.recipe = recipe.source, recipe
+    return function

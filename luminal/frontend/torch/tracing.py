@@ -1,0 +1,84 @@
+"""Tracing: AOTAutograd, our compilers, the wrapper.
+
+In: Dynamo's graph after the prepass, example inputs, options. Out: a callable with eager's results.
+Whatever AOTAutograd cannot do runs as Dynamo's graph in eager and is reported.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from functorch.compile import min_cut_rematerialization_partition
+from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.exc import TensorifyScalarRestartAnalysis
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.fx import GraphModule
+
+from luminal.errors import LuminalError
+from luminal.frontend.torch.build import build
+from luminal.frontend.torch.decompositions import table
+from luminal.frontend.torch.options import Options
+from luminal.frontend.torch.recipe import Recipe
+from luminal.frontend.torch.reports import Report, record
+from luminal.frontend.torch.wrapper import Notes, wrap
+
+__all__ = ["Traced", "run_whole", "trace"]
+
+log = logging.getLogger("luminal.torch")
+Compiler = Callable[[GraphModule, Sequence[object]], Callable[..., object]]
+
+
+Traced = tuple[Callable[..., object], Recipe | None]
+"""What Dynamo is to call; its recipe, if calls go straight to what we compiled."""
+
+
+def trace(gm: GraphModule, example_inputs: Sequence[object], chosen: Options) -> Traced:
+    """Traces and compiles one graph."""
+    notes = Notes(tuple(example_inputs))
+    compile_graph = aot_autograd(
+        fw_compiler=_compiler("forward", notes, chosen),
+        bw_compiler=_compiler("backward", notes, chosen),
+        inference_compiler=_compiler("inference", notes, chosen),
+        decompositions=table(),
+        partition_fn=min_cut_rematerialization_partition,
+        keep_inference_input_mutations=True,
+    )
+    try:
+        compiled = compile_graph(gm, example_inputs)
+    except (TensorifyScalarRestartAnalysis, LuminalError):
+        raise
+    except RuntimeError as error:
+        if "view chain" not in str(error):
+            raise
+        return run_whole(gm, str(error).splitlines()[0], chosen), None
+    return wrap(compiled, notes, gm, example_inputs)
+
+
+def run_whole(gm: GraphModule, reason: str, options: Options) -> Callable[..., object]:
+    """Dynamo's graph itself, in eager."""
+    report = record(Report("whole", nodes=len(gm.graph.nodes), reasons={"graph": reason}))
+    report.fallback["graph"] += 1
+    if options.strict:
+        raise LuminalError(f"[torch] the whole graph runs in eager: {reason}.")
+    log.info("a whole graph runs in eager: %s", reason)
+    return gm.forward
+
+
+def _compiler(kind: str, notes: Notes, options: Options) -> Compiler:
+    def compile_one(gm: GraphModule, example_inputs: Sequence[object]) -> Callable[..., object]:
+        if kind == "inference":
+            notes.inference += 1
+        else:
+            notes.training += 1
+        if kind != "backward":
+            notes.note(gm)
+        if kind == "forward":
+            log.info("gradients are on: compiling forward and backward; inference is faster "
+                     "under torch.no_grad()")  # fmt: skip
+        parameters = notes.parameters() if kind == "inference" else {}
+        with unset_fake_temporarily():
+            notes.inner = build(gm, kind, options, parameters)
+        return notes.inner
+
+    return compile_one
