@@ -189,8 +189,8 @@ def _call_part(writer: _Writer, part: Part, position: int) -> None:
     for line in _run_lines(writer, part, position, inputs, outputs, dims):
         writer._used |= names
         writer.emit(line)
-    for name, text in errors:
-        writer.emit(f"if {name}: raise RuntimeError({text!r})")
+    for name, (kind, text) in errors:
+        writer.emit(f"if {name}: raise {kind}({text!r})")
     for name, staged, fresh in copies:
         writer._used.add(staged)
         writer.emit(f"{name} = {fresh}.copy_({staged})", name)

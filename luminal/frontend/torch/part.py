@@ -28,13 +28,13 @@ a function that gives the name of a field of `Bound` in the source; faster than 
 class OutputSpec:
     """One result of a part: its node; `dense` if the part can write the strides that PyTorch
     expects (otherwise it writes a contiguous tensor, which is copied); `updates` is the input
-    that it overwrites, if any. A spec with `error` has no node: the result is a truth value, and
-    RuntimeError with that text is raised if it is true."""
+    that it overwrites, if any. A spec with `error` (name and text of an exception) has no node: the
+    result is a truth value, and the exception is raised if it is true."""
 
     node: Node | None
     dense: bool = True
     updates: Node | None = None
-    error: str = ""
+    error: tuple[str, str] = ("", "")
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from luminal.errors import LuminalError, UnsupportedError
-from luminal.frontend.tensor import Tensor, cast, scalar, to_graph, update
+from luminal.frontend.tensor import Tensor, broadcast, cast, scalar, to_graph, update
 from luminal.frontend.torch.aten import Call, lookup
 from luminal.frontend.torch.layout import DTYPES, input_tensor, memory_order
 from luminal.frontend.torch.nodes import is_scalar_math, tensors_of, value_of, view_base
@@ -68,7 +68,7 @@ class Translator:
     _inside: set[Node] = field(default_factory=set)
     _values: dict[Node, object] = field(default_factory=dict)
     _memory: dict[Node, Tensor] = field(default_factory=dict)
-    _errors: dict[str, Tensor] = field(default_factory=dict)
+    _errors: dict[tuple[str, str], Tensor] = field(default_factory=dict)
 
     def part(self, needed: Sequence[Node], updates: Mapping[Node, Node]) -> Part | None:
         """The part whose results are `needed`; `updates` gives the inputs that nodes overwrite.
@@ -90,9 +90,9 @@ class Translator:
             stored = self.value(node).through(self._order(target))  # type: ignore[attr-defined]
             outputs.append(update(self._memory[target], stored))
             specs.append(OutputSpec(node, True, target))
-        for text, condition in self._errors.items():
+        for error, condition in self._errors.items():
             outputs.append(condition)
-            specs.append(OutputSpec(None, error=text))
+            specs.append(OutputSpec(None, error=error))
         if self.refused:
             return None
         inputs = list(self._memory)
@@ -167,6 +167,10 @@ class Translator:
         function = lookup(node.target)
         if function is None:
             raise UnsupportedError("[torch] not in the table.")
+        if _is_empty(value_of(node)):
+            fake = value_of(node)
+            dtype = DTYPES[fake.dtype]  # type: ignore[attr-defined]
+            return broadcast(scalar(0, dtype), self.symbols.exprs(fake.shape))  # type: ignore[attr-defined]
         args = [self._argument(a) for a in node.args]
         kwargs = {k: self._argument(v) for k, v in node.kwargs.items()}
         call = Call(node, value_of(node), self.symbols, self._errors)
@@ -184,6 +188,13 @@ class Translator:
                 return self._number(value)
             case _:
                 return value
+
+
+def _is_empty(value: object) -> bool:
+    """True for a tensor that has no elements whatever the sizes of others."""
+    return isinstance(value, torch.Tensor) and any(
+        isinstance(n, int) and n == 0 for n in value.shape
+    )
 
 
 def _checked(result: object, call: Call) -> object:

@@ -20,22 +20,20 @@ from luminal.frontend.tensor import (
     cast,
     gather_primitive,
     iota,
-    scalar,
-    scatter_primitive,
     tensor,
 )
 from luminal.frontend.torch.aten.table import Call, op
 from luminal.frontend.torch.aten.views import start_of
 from luminal.ir.dtype import boolean, i64
-from luminal.ir.expr import Expr, ExprLike, const, prod, to_expr
-from luminal.ir.view import Shape, View, axes_of, slice_
+from luminal.ir.expr import Expr, ExprLike, const, prod
+from luminal.ir.view import slice_
 
 __all__: list[str] = []
 
-LONGEST_SORT = 512
+LONGEST_SORT = 1024
 
 
-def _wrapped(index: Tensor, size: Expr) -> Tensor:
+def wrapped(index: Tensor, size: Expr) -> Tensor:
     """A position counted from the end where it is negative, as i64."""
     index = cast(index, i64)
     extent = size_scalar(size, i64)
@@ -52,26 +50,11 @@ def _positions(call: Call, x: Tensor, indices: Sequence[Tensor | None]) -> tuple
     return (axes[0] if adjacent else 0), axes
 
 
-def _flat_index(x: Tensor, indices: Sequence[Tensor | None], axes: list[int]) -> Tensor:
-    """The row-major position among the indexed axes, shaped as the broadcast indices."""
-    dims = broadcast_dims("index", *(indices[d].dims for d in axes))  # type: ignore[union-attr]
-    total: Tensor | None = None
-    for d in axes:
-        at = broadcast(_wrapped(indices[d], x.dims[d]), dims)  # type: ignore[arg-type]
-        if total is None:
-            total = at
-            continue
-        total = F.add(F.mul(total, size_scalar(x.dims[d], i64)), at)
-    if total is None:
-        raise UnsupportedError("[torch] an index without positions.")
-    return total
-
-
 @op("index.Tensor", "_unsafe_index.Tensor")
 def _index(call: Call, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
     place, axes = _positions(call, x, indices)
     if len(axes) == 1:
-        at = _wrapped(indices[axes[0]], x.dims[axes[0]])  # type: ignore[arg-type]
+        at = wrapped(indices[axes[0]], x.dims[axes[0]])  # type: ignore[arg-type]
         return _take(x, at, axes[0])
     return _index_many(call, x, indices, axes, place)
 
@@ -94,7 +77,7 @@ def _index_many(
     count = prod(dims)
     out = front
     for step, d in enumerate(axes):
-        at = F.reshape(broadcast(_wrapped(indices[d], x.dims[d]), dims), count)  # type: ignore[arg-type]
+        at = F.reshape(broadcast(wrapped(indices[d], x.dims[d]), dims), count)  # type: ignore[arg-type]
         out = F.index_select(out, 0, at) if step == 0 else _pointwise_take(out, at)
     shaped = F.reshape(out, *dims, *(x.dims[d] for d in rest))
     before = [r for r in range(len(rest)) if rest[r] < axes[0]] if place else []
@@ -115,148 +98,22 @@ def _pointwise_take(x: Tensor, at: Tensor) -> Tensor:
 
 @op("index_select")
 def _index_select(call: Call, x: Tensor, dim: int, index: Tensor) -> Tensor:
-    if not x.ndim:
-        raise UnsupportedError("[torch] index_select of a 0-d tensor.")
     index = index if index.ndim else F.reshape(index, 1)
+    if not x.ndim:
+        return F.reshape(F.index_select(F.reshape(x, 1), 0, index), ())
     return F.index_select(x, dim % x.ndim, index)
 
 
 @op("gather")
 def _gather(call: Call, x: Tensor, dim: int, index: Tensor, sparse_grad: bool = False) -> Tensor:
     if not x.ndim or not index.ndim:
-        raise UnsupportedError("[torch] gather with a 0-d tensor.")
+        return F.reshape(F.gather(F.reshape(x, -1), 0, F.reshape(index, -1)), *call.dims)
     return F.gather(x, dim % x.ndim, index)
 
 
 @op("embedding")
 def _embedding(call: Call, weight: Tensor, index: Tensor, *rest: object) -> Tensor:
     return _take(weight, index, 0)
-
-
-@op("scatter.src")
-def _scatter(call: Call, x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
-    if not x.ndim or not index.ndim:
-        raise UnsupportedError("[torch] scatter with a 0-d tensor.")
-    return F.scatter(x, dim % x.ndim, index, src)
-
-
-@op("scatter.value")
-def _scatter_value(call: Call, x: Tensor, dim: int, index: Tensor, value: float) -> Tensor:
-    if not x.ndim or not index.ndim:
-        raise UnsupportedError("[torch] scatter with a 0-d tensor.")
-    return F.scatter(x, dim % x.ndim, index, broadcast(scalar(value, x.dtype), index.dims))
-
-
-@op("index_copy")
-def _index_copy(call: Call, x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
-    if not x.ndim:
-        raise UnsupportedError("[torch] index_copy of a 0-d tensor.")
-    index = index if index.ndim else F.reshape(index, 1)
-    return F.index_copy(x, dim % x.ndim, index, source)
-
-
-@op("slice_scatter")
-def _slice_scatter(
-    call: Call, x: Tensor, src: Tensor, dim: int = 0, start: ExprLike | None = None,
-    end: ExprLike | None = None, step: int = 1,
-) -> Tensor:  # fmt: skip
-    d = dim % x.ndim
-    first = start_of(start, x.dims[d])
-    taken = src.dims[d]
-    axes = [to_expr(a) for a in axes_of(x.dims)]
-    offset = axes[d] - first
-    valid = [offset, (taken - 1) * step - offset]
-    if step != 1:
-        valid.append(-(offset % step))
-    index = (*axes[:d], offset // step, *axes[d + 1 :])
-    return _overlaid(x, src, View(x.dims, src.dims, index, tuple(valid)))
-
-
-@op("select_scatter")
-def _select_scatter(call: Call, x: Tensor, src: Tensor, dim: int, index: ExprLike) -> Tensor:
-    d, place = dim % x.ndim, to_expr(index)
-    if place.value is not None and place.value < 0:
-        place = x.dims[d] + place
-    axes = [to_expr(a) for a in axes_of(x.dims)]
-    valid = (axes[d] - place, place - axes[d])
-    view = View(x.dims, src.dims, (*axes[:d], *axes[d + 1 :]), valid)
-    return _overlaid(x, src, view)
-
-
-@op("diagonal_scatter")
-def _diagonal_scatter(
-    call: Call, x: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
-) -> Tensor:
-    a, b = dim1 % x.ndim, dim2 % x.ndim
-    axes = [to_expr(e) for e in axes_of(x.dims)]
-    gap = axes[b] - axes[a] - offset
-    rest = [e for d, e in enumerate(axes) if d not in (a, b)]
-    along = axes[a] if offset >= 0 else axes[b]
-    return _overlaid(x, src, View(x.dims, src.dims, (*rest, along), (gap, -gap)))
-
-
-def _overlaid(x: Tensor, src: Tensor, view: View) -> Tensor:
-    """src where the view is valid, else x."""
-    truth = broadcast(scalar(True, boolean), src.dims)
-    inside = truth.through(View(view.shape, view.source, view.index, view.valid, False))
-    return F.where(inside, cast(src, x.dtype).through(view), x)
-
-
-@op("index_put", "_unsafe_index_put")
-def _index_put(
-    call: Call, x: Tensor, indices: Sequence[Tensor | None], values: Tensor,
-    accumulate: bool = False,
-) -> Tensor:  # fmt: skip
-    axes = [d for d, i in enumerate(indices) if i is not None]
-    if accumulate:
-        raise UnsupportedError("[torch] index_put that accumulates.")
-    if len(axes) == 1 and indices[axes[0]].dtype == boolean:  # type: ignore[union-attr]
-        return _masked_put(x, indices[axes[0]], values, axes[0])  # type: ignore[arg-type]
-    if len(axes) != 1:
-        return _put_many(call, x, indices, values, axes)
-    d = axes[0]
-    at = _wrapped(indices[d], x.dims[d])  # type: ignore[arg-type]
-    if at.ndim > 1:
-        raise UnsupportedError("[torch] index_put with an index of several dimensions.")
-    at = at if at.ndim else F.reshape(at, 1)
-    dims = (*x.dims[:d], at.dims[0], *x.dims[d + 1 :])
-    shaped = values
-    if indices[d].ndim == 0 and values.ndim:  # type: ignore[union-attr]
-        full: Shape = (*x.dims[:d], *x.dims[d + 1 :])
-        shaped = F.unsqueeze(broadcast(values, full), d)
-    index = broadcast(F.reshape(at, at.dims[0], *([1] * (x.ndim - 1 - d))), dims)
-    return scatter_primitive(x, index, broadcast(cast(shaped, x.dtype), dims), d)
-
-
-def _masked_put(x: Tensor, mask: Tensor, values: Tensor, axis: int) -> Tensor:
-    if axis != 0 or prod(values.dims).value != 1:
-        raise UnsupportedError("[torch] index_put with a mask and many values.")
-    shaped = F.reshape(mask, *mask.dims, *([1] * (x.ndim - mask.ndim)))
-    value = broadcast(F.reshape(cast(values, x.dtype), *([1] * x.ndim)), x.dims)
-    return F.where(broadcast(shaped, x.dims), value, x)
-
-
-def _put_many(
-    call: Call, x: Tensor, indices: Sequence[Tensor | None], values: Tensor, axes: list[int]
-) -> Tensor:
-    """Several index tensors over leading axes: a scatter into the flattened axes."""
-    if any(indices[d].dtype == boolean for d in axes):  # type: ignore[union-attr]
-        raise UnsupportedError("[torch] index_put with several masks.")
-    if axes != list(range(len(axes))):
-        raise UnsupportedError("[torch] index_put whose indices do not lead.")
-    _check_ranges(x, axes)
-    at = _flat_index(x, indices, axes)
-    count, rest = prod(at.dims), x.dims[len(axes) :]
-    flat = F.reshape(x, prod(x.dims[: len(axes)]), *rest)
-    dims = (count, *rest)
-    src = F.reshape(broadcast(cast(values, x.dtype), (*at.dims, *rest)), *dims)
-    index = broadcast(F.reshape(at, count, *([1] * len(rest))), dims)
-    return F.reshape(scatter_primitive(flat, index, src, 0), *x.dims)
-
-
-def _check_ranges(x: Tensor, axes: list[int]) -> None:
-    if any(x.dims[d].value is None for d in axes):
-        raise UnsupportedError("[torch] index_put over symbolic axes.")
 
 
 def _sortable(call: Call, x: Tensor, dim: int) -> None:

@@ -12,6 +12,7 @@ from luminal.frontend import functional as F
 from luminal.frontend.tensor import Tensor, cast
 from luminal.frontend.torch.aten.elementwise import wide
 from luminal.frontend.torch.aten.table import Call, op
+from luminal.ir.expr import Expr
 
 __all__: list[str] = []
 
@@ -114,13 +115,27 @@ def _adaptive_avg_pool(call: Call, x: Tensor, size: Sequence[int]) -> Tensor:
     return out if batched else F.squeeze(out, 0)
 
 
-@op("adaptive_max_pool2d")
+@op("adaptive_max_pool2d", "adaptive_max_pool3d")
 def _adaptive_max_pool(call: Call, x: Tensor, size: Sequence[int]) -> tuple[Tensor, Tensor | None]:
-    if call.wanted(1):
-        raise UnsupportedError("[torch] the indices of max pooling.")
-    batched = x.ndim == 4
-    out = F.adaptive_max_pool2d(x if batched else F.unsqueeze(x, 0), list(size))
-    return (out if batched else F.squeeze(out, 0)), None
+    rank = len(size)
+    batched = x.ndim == rank + 2
+    x = x if batched else F.unsqueeze(x, 0)
+    steps = [_even(call, x.dims[2 + k], n) for k, n in enumerate(size)]
+    if call.wanted(1) and None not in steps:
+        function = F.max_pool2d if rank == 2 else F.max_pool3d
+        parts = function(x, steps, steps, 0, 1, False, True)
+    elif call.wanted(1):
+        raise UnsupportedError("[torch] the indices of max pooling over uneven bins.")
+    else:
+        function = F.adaptive_max_pool2d if rank == 2 else F.adaptive_max_pool3d
+        parts = (function(x, list(size)), None)
+    return tuple(p if batched or p is None else F.squeeze(p, 0) for p in parts)
+
+
+def _even(call: Call, extent: Expr, bins: int) -> int | None:
+    """The size of equal bins, or None."""
+    size = extent.value
+    return size // bins if size is not None and bins and size % bins == 0 else None
 
 
 @op("upsample_bilinear2d", "upsample_bilinear2d.vec")
@@ -142,9 +157,7 @@ def _glu(call: Call, x: Tensor, dim: int = -1) -> Tensor:
 
 @op("_cdist_forward")
 def _cdist(call: Call, a: Tensor, b: Tensor, p: float, mode: object = None) -> Tensor:
-    if p not in (1, 2):
-        raise UnsupportedError("[torch] distances other than p=1 and p=2.")
     off = F.sub(F.unsqueeze(a, -2), F.unsqueeze(b, -3))
-    if p == 2:
-        return F.sqrt(F.sum(F.mul(off, off), [-1], False))
-    return F.sum(F.abs(cast(off, call.dtype)), [-1], False)
+    if a.dims[-1].lo < 1:
+        raise UnsupportedError("[torch] distances of points without coordinates.")
+    return F.norm(cast(off, call.dtype), p, [-1], False)

@@ -158,10 +158,12 @@ def _vector_norm(
     call: Call, x: Tensor, order: float = 2, dim: Dims = None, keepdim: bool = False,
     dtype: DType | None = None,
 ) -> Tensor:  # fmt: skip
-    axes = axes_of_dims(x, dim)
-    if not axes or (not math.isfinite(order) and prod(x.dims).lo < 1):
-        raise UnsupportedError("[torch] a norm over no axes or elements.")
-    return F.norm(cast(x, call.dtype), order, list(axes), keepdim)
+    if not math.isfinite(order) and prod(x.dims).lo < 1:
+        raise UnsupportedError("[torch] a norm over no elements.")
+    wide = cast(x, call.dtype)
+    if not x.ndim:
+        return F.reshape(F.norm(F.reshape(wide, 1), order, [0], False), ())
+    return F.norm(wide, order, list(axes_of_dims(x, dim)), keepdim)
 
 
 def _scannable(call: Call, x: Tensor, dim: int) -> None:
@@ -209,12 +211,14 @@ def _logsumexp(call: Call, x: Tensor, dim: Dims, keepdim: bool = False) -> Tenso
 
 @op("_softmax", "_safe_softmax")
 def _softmax(call: Call, x: Tensor, dim: int, half_to_float: object = False) -> Tensor:
-    return F.softmax(cast(x, call.dtype), dim) if x.ndim else F.softmax(F.reshape(x, 1), 0)
+    x = cast(x, call.dtype)
+    return F.softmax(x, dim) if x.ndim else F.reshape(F.softmax(F.reshape(x, 1), 0), ())
 
 
 @op("_log_softmax")
 def _log_softmax(call: Call, x: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
-    return F.log_softmax(cast(x, call.dtype), dim)
+    x = cast(x, call.dtype)
+    return F.log_softmax(x, dim) if x.ndim else F.reshape(F.log_softmax(F.reshape(x, 1), 0), ())
 
 
 def _standard(x: Tensor, axes: Sequence[int], eps: float) -> tuple[Tensor, Tensor, Tensor]:

@@ -30,13 +30,13 @@ _TABLE: dict[object, Function] = {}
 class Call:
     """One call that is being translated: its node and what tracing found for its result.
 
-    `errors` collects conditions under which eager raises, by the text that it raises.
+    `errors` collects conditions under which eager raises, by exception and text.
     """
 
     node: Node
     fake: object
     symbols: Symbols
-    errors: dict[str, Tensor] = field(default_factory=dict)
+    errors: dict[tuple[str, str], Tensor] = field(default_factory=dict)
 
     @property
     def dtype(self) -> DType:
@@ -56,11 +56,11 @@ class Call:
         """True if somebody reads this one of several results."""
         return any(u.args[1] == position for u in self.node.users)
 
-    def refuse(self, text: str, condition: Tensor) -> None:
-        """RuntimeError with this text at run time if `condition` holds anywhere."""
+    def refuse(self, text: str, condition: Tensor, kind: str = "RuntimeError") -> None:
+        """An exception with this text at run time if `condition` holds anywhere."""
         bad = F.any(condition, list(range(condition.ndim))) if condition.ndim else condition
-        known = self.errors.get(text)
-        self.errors[text] = bad if known is None else F.logical_or(known, bad)
+        known = self.errors.get((kind, text))
+        self.errors[kind, text] = bad if known is None else F.logical_or(known, bad)
 
     def size(self, dim: Expr) -> int:
         """The size of a dimension, the traced one if it is symbolic."""
