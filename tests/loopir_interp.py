@@ -34,8 +34,8 @@ class Interpreter:
     def __init__(self, function: Function, arrays: dict[str, np.ndarray], dims: dict[str, int]):
         self.function, self.dims = function, dims
         self.memory = {name: a.reshape(-1) for name, a in arrays.items()}
-        for name, _ in function.scratch:
-            self.memory[name] = None
+        self.room = {name: function.scratch_bytes - at for name, at in function.scratch}
+        self.memory |= dict.fromkeys(self.room)
         self.failed = False
         self.values: dict[str, np.ndarray] = {}
 
@@ -155,7 +155,7 @@ class Interpreter:
 
     def place(self, base: str, dtype: DType) -> np.ndarray:
         if self.memory[base] is None:
-            size = self.function.scratch_bytes // dtype.itemsize * dtype.itemsize
+            size = self.room[base] // dtype.itemsize * dtype.itemsize
             self.memory[base] = np.full(size, 99, np.uint8).view(dtype.np).copy()
         return self.memory[base]
 

@@ -267,3 +267,18 @@ def test_attention_reads_whole_vectors():
     loads = [s for s in statements(c.lowered(flash(kernel, query)).body) if isinstance(s, Load)]
     strided = [s for s in loads if isinstance(s.offset, Value) and s.offset.lanes > 1]
     assert len(loads) > 20 and not strided
+
+
+@pytest.mark.parametrize("rows", [5, 12, 16])
+def test_strided_lanes_of_a_local_array_stay_inside(rows):
+    c = Case()
+    c.buffer("x", (rows, 9))
+    c.buffer("z", (rows, 9))
+    i, j = c.axis("i", rows), c.axis("j", 9)
+    twice = binary("mul", c.load("x", i, j), constant(2.0, f32))
+    kernel = c.kernel((i, j), "z", (i, j), binary("add", twice, constant(1.0, f32)))
+    stage = Stage(number(kernel, twice), (), ())
+    for text in ("i:8 j:1", "j:8 i:8"):
+        regs = "i:1v" if text[0] == "i" else "j:1u i:1v"
+        c.check(scheduled(kernel, stage, text, regs=regs), native=False)
+        c.check(scheduled(kernel, stage, text, regs=regs), native=True)

@@ -1,44 +1,45 @@
 """Evaluation of terms for one replica of a tile: the only place that knows what each op means.
 
 In: a term, a tile, a replica (values of the register variables), a mask. Out: an operand, made once
-for every combination of register variables that the term's free axes contain.
+for every combination of register variables that the term's free axes contain. Lanes that are far
+apart are read by whole rows and transposed in registers where that is possible.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
+from dataclasses import replace
 
-from luminal.codegen.arith import Arithmetic
 from luminal.codegen.integers import Integers
 from luminal.codegen.loopir import Literal, Operand
-from luminal.codegen.memory import Address, Memory, Place, address_of
+from luminal.codegen.memory import Address, Memory, Place, address_of, loaded_dtype
 from luminal.codegen.schedule_rules import IllegalSchedule
 from luminal.codegen.terms import in_range
-from luminal.codegen.tile import Replica, Tile
-from luminal.codegen.transpose import dot_operand, transposed
+from luminal.codegen.tile import Nest, Replica, Tile
 from luminal.errors import InternalError
 from luminal.ir.dtype import accumulator, boolean, i32, i64
-from luminal.ir.expr import ZERO, Expr, Var, is_nonnegative, to_expr
+from luminal.ir.expr import ZERO, Expr, const, is_nonnegative, to_expr
+from luminal.ir.plan import Reg
 from luminal.ir.term import REDUCTIONS, Data, Term, data_atoms
 
 
 class Evaluator:
     """Evaluates terms; reductions must have been put into the tile's memo before."""
 
-    def __init__(self, arith: Arithmetic, integers: Integers, places: Mapping[str, Place]) -> None:
-        self.arith, self.emit, self.integers = arith, arith.emit, integers
-        self.memory = Memory(arith, integers)
+    def __init__(self, integers: Integers, places: dict[str, Place]) -> None:
+        self.arith, self.emit, self.integers = integers.arith, integers.emit, integers
+        self.memory = Memory(integers.arith, integers)
         self.places = places
         self.uses: dict[Term, int] = {}
-        self.lane_vars: dict[Var, int] = {}
         self._blind: dict[Term, bool] = {}
         integers.data_value = self._data
 
-    def register(self, tile: Tile) -> None:
-        """Makes the lane variable of a new tile known."""
-        if tile.lane is not None and tile.lane not in self.lane_vars:
-            self.lane_vars[tile.lane] = tile.lanes
-            self.integers.variables[tile.lane] = self.emit.let("lanes", (), i64, tile.lanes)
+    def extend(self, tile: Tile, regs: Iterable[Reg], prefix: str, nest: Nest) -> Tile:
+        """The tile with further register axes, its lane variable known here."""
+        new = tile.extend(regs, prefix, nest)
+        if new.lane is not None and new.lane is not tile.lane:
+            self.integers.variables[new.lane] = self.emit.let("lanes", (), i64, new.lanes)
+        return new
 
     def value(self, t: Term, tile: Tile, u: Replica, mask: Operand | None = None) -> Operand:
         """The value of a term for replica `u`; what `mask` turns off is not read."""
@@ -197,7 +198,8 @@ class Evaluator:
         if any(tile.lane_axis in a.variables() for a in atoms):
             data_mask = self.both(mask, self.lane_mask(tile, u))
         if address.stride != 0:
-            needed = self.both(needed, None if place.local else self.lane_mask(tile, u))
+            padded = place.local and address.stride == 1
+            needed = self.both(needed, None if padded else self.lane_mask(tile, u))
             if address.stride is None and needed is None:
                 found = self._transposed(t, place, tile, u)
                 if found is not None:
@@ -209,38 +211,67 @@ class Evaluator:
         """A strided load as one of the columns of a square of row loads, if the steps of some
         register axis are neighbours in memory and fill whole vectors."""
         first, steps = tile.affine[t]
-        stride = first.base.coefficient(tile.lane) if tile.lane is not None else None
-        if steps is None or stride is None or tile.lanes < 4 or place.dtype.bits < 8:
+        size = tile.lanes
+        if steps is None or size < 4 or place.dtype.bits < 8 or _stride(first, tile) is None:
             return None
         for p, (register, step) in enumerate(zip(tile.registers, steps, strict=True)):
-            start = u[p] // tile.lanes * tile.lanes
-            if step == 1 and register.role == "unroll" and register.tile == 1:
-                if start + tile.lanes <= register.count:
-                    break
+            start = u[p] // size * size
+            group = (*u[:p], start, *u[p + 1 :])
+            end = tile.offset(register.axis, group) + size
+            fits = start + size <= register.count and end <= (tile.left[register.axis].value or 0)
+            if step == 1 and register.role == "unroll" and register.tile == 1 and fits:
+                break
         else:
             return None
-        group = (*u[:p], start, *u[p + 1 :])
         key = (t, place.version, tuple(c * v for c, v in zip(steps, group, strict=True)))
-        columns = tile.squares.get(key)
-        if columns is None or not all(self.emit.alive(c) for c in columns):
-            columns = transposed(
-                self.memory, place, self.address(t, place, t.indices, tile, group), tile
-            )
-            tile.squares[key] = columns
-        return columns[u[p] - start]
+        rows = tile.squares.get(key)
+        if rows is None or not all(self.emit.alive(c) for c in rows):
+            address = self.address(t, place, t.indices, tile, group)
+            rows = tile.squares[key] = self._square(place, address, tile)
+        return rows[u[p] - start]
+
+    def _square(self, place: Place, address: Address, tile: Tile) -> list[Operand]:
+        """Element i holds lanes 0.. at offset i: rows are loaded, then log2(n) rounds of pairwise
+        exchanges transpose them."""
+        rows: list[Operand] = []
+        span = size = tile.lanes
+        for n in range(size):
+            base = address.base.substitute({tile.lane: const(n)} if tile.lane is not None else {})
+            row = replace(address_of(base, None).moved(address.constant), stride=1)
+            rows.append(self.memory.load(place, row, size, None, None))
+        while span := span // 2:
+            low = tuple(c if not c & span else size + c - span for c in range(size))
+            high = tuple(c + span if not c & span else size + c for c in range(size))
+            for n in (n for n in range(size) if not n & span):
+                pair = (rows[n], rows[n + span])
+                rows[n] = self.emit.let("shuffle", pair, pair[0].dtype, size, low)
+                rows[n + span] = self.emit.let("shuffle", pair, pair[0].dtype, size, high)
+        return rows
 
     def dot_operand(self, t: Term, tile: Tile, u: Replica) -> Operand:
-        """A cast load as bytes, four for every lane (see `Reductions`)."""
+        """A cast load as bytes, four neighbours of the dot axis for every lane."""
         source = t.args[0] if t.op == "cast" else t
         if source.op != "load" or source.dtype.bits > 8 or source.dtype.is_float:
             raise IllegalSchedule("[schedule] a dot product needs loads of 8-bit integers.")
         place = self.places[source.buffer]
         address = self.address(source, place, source.indices, tile, u)
-        steps = tile.affine[source][1]
-        if steps is None or any(s != 1 for s, r in zip(steps, tile.registers) if r.role == "dot"):
+        stride, steps = _stride(address, tile), tile.affine[source][1]
+        along = [s for s, r in zip(steps or (), tile.registers) if r.role == "dot"]
+        if steps is None or set(along) - {1} or stride is None or stride.value not in (0, 4):
             raise IllegalSchedule("[schedule] a dot operand needs groups of 4 in its layout.")
-        mask = None if place.local else self.lane_mask(tile, u)
-        return dot_operand(self.memory, place, address, tile, mask)
+        base, width, mask = address.base + address.constant, 4, None
+        if stride.value and tile.lane is not None:
+            base, width = base - to_expr(tile.lane) * 4, 4 * tile.lanes
+            mask = None if place.local else self.lane_mask(tile, u)
+            groups = tuple(n // 4 for n in range(width))
+            mask = mask and self.emit.let("shuffle", (mask, mask), boolean, width, groups)
+        offset = self.integers.operand(base)
+        floor = self.emit.depth if place.written and not place.local else place.write_level
+        value = self.emit.load(place.name, place.dtype, offset, loaded_dtype(place.dtype), width,
+                               mask, floor, place.version)  # fmt: skip
+        lanes, each = 4 * tile.lanes, tuple(range(4)) * tile.lanes
+        same = width == lanes
+        return value if same else self.emit.let("shuffle", (value, value), value.dtype, lanes, each)
 
     def address(
         self, key: object, place: Place, index: tuple[Expr, ...], tile: Tile, u: Replica
@@ -265,8 +296,10 @@ class Evaluator:
     # ---- data atoms
 
     def _data_raw(self, atom: Data, mask: Operand | None) -> Operand:
-        lane = next((v for v in atom.variables() if v in self.lane_vars), None)
-        plain = Tile({}, {}, {}, (), lane, None, self.lane_vars[lane] if lane else 1)
+        known = self.integers.variables
+        plain = Tile(
+            {}, {}, {}, (), next((v for v in atom.variables() if known[v].lanes > 1), None)
+        )
         return self.arith.convert(self.value(atom.term, plain, (), mask), i64)
 
     def checked(self, atom: Data, mask: Operand | None) -> Operand | None:
@@ -289,3 +322,10 @@ class Evaluator:
         self.checked(atom, mask)
         last = self.arith.add(self.integers.operand(atom.extent), Literal(-1, i64))
         return self.arith.apply("max", self.arith.apply("min", value, last), Literal(0, i64))
+
+
+def _stride(address: Address, tile: Tile) -> Expr | None:
+    """How far apart the lanes are, in elements; None if not always as far."""
+    if address.stride is not None or tile.lane is None:
+        return const(address.stride or 0)
+    return address.base.coefficient(tile.lane)

@@ -7,9 +7,8 @@ In: a Plan with schedules, a Target. Out: a Program. Schedules that cannot be lo
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
 from luminal.codegen.llvm import print_function
 from luminal.codegen.loopir import Function
@@ -17,17 +16,12 @@ from luminal.codegen.lower import lower
 from luminal.codegen.schedule_rules import IllegalSchedule
 from luminal.errors import InternalError
 from luminal.ir.canonical import Canonical, canonical, rename_schedule
-from luminal.ir.expr import Expr, Var
+from luminal.ir.expr import Var, to_expr
 from luminal.ir.plan import Buffer, Kernel, Plan, Schedule
 from luminal.ir.program import KernelCode, Program
 from luminal.ir.target import Target
 
-__all__ = ["generate", "lower_canonical"]
-
 PLACEHOLDER = "luminal.kernel"
-_KEPT = object()
-
-
 Alternatives = Callable[[Kernel], Iterable[Schedule | None]]
 
 
@@ -38,60 +32,53 @@ def generate(plan: Plan, target: Target, alternatives: Alternatives | None = Non
     stands in the plan of the result); without alternatives IllegalSchedule is raised.
     """
     buffers = {b.name: b for b in plan.buffers}
-    known: dict[object, tuple[int, Any]] = {}
+    known: dict[object, tuple[int, Schedule | None]] = {}
     codes: list[KernelCode] = []
     calls: list[int] = []
     kernels: list[Kernel] = []
     for kernel in plan.kernels:
         form = canonical(kernel)
-        key = (form.kernel, tuple(canonical_buffers(kernel, form, buffers).values()))
+        names = dict(form.axes), {name: f"b{n}" for n, name in enumerate(form.buffers)}
+        key = (form.kernel, tuple(_buffers(kernel, form, buffers).values()))
         if key not in known:
             schedule, function = _lower(kernel, target, buffers, alternatives)
             code = _code(function, target)
             if code not in codes:
                 codes.append(code)
-            known[key] = codes.index(code), _renamed(schedule, form, canonically=True)
+            known[key] = codes.index(code), schedule and rename_schedule(schedule, *names)
         call, schedule = known[key]
-        if schedule is not _KEPT:
-            schedule = _renamed(schedule, form, canonically=False)
-            kernel = replace(kernel, schedule=schedule)
-        kernels.append(kernel)
+        if schedule is not None:
+            own = ({new: old for old, new in m.items()} for m in names)
+            schedule = rename_schedule(schedule, *own)
+        kernels.append(replace(kernel, schedule=schedule))
         calls.append(call)
     return Program(replace(plan, kernels=tuple(kernels)), target, tuple(codes), tuple(calls))
 
 
-def _renamed(schedule: Any, form: Canonical, canonically: bool) -> Any:
-    """A schedule under a kernel's canonical names, or from those under its own."""
-    if not isinstance(schedule, Schedule):
-        return schedule
-    axes = dict(form.axes)
-    buffers = {name: f"b{n}" for n, name in enumerate(form.buffers)}
-    if not canonically:
-        axes, buffers = ({new: old for old, new in m.items()} for m in (axes, buffers))
-    return rename_schedule(schedule, axes, buffers)
-
-
 def _lower(
     kernel: Kernel, target: Target, buffers: Mapping[str, Buffer], alternatives: Alternatives | None
-) -> tuple[Any, Function]:
+) -> tuple[Schedule | None, Function]:
     """The kernel lowered by its schedule, or by the first alternative that is legal."""
-    try:
-        return _KEPT, lower_canonical(kernel, target, buffers)
-    except IllegalSchedule:
-        if alternatives is None:
-            raise
-    for schedule in (*alternatives(kernel), None):
+
+    def choices() -> Iterator[Schedule | None]:
+        yield kernel.schedule
+        if alternatives is not None:
+            yield from alternatives(kernel)
+            yield None
+
+    refused: Exception = InternalError(f"[codegen] {kernel.name} has no schedule.")
+    for schedule in choices():
         try:
             return schedule, lower_canonical(replace(kernel, schedule=schedule), target, buffers)
-        except IllegalSchedule:
-            continue
-    raise InternalError(f"[codegen] {kernel.name} cannot be lowered even by plain loops.")
+        except IllegalSchedule as error:
+            refused = error
+    raise refused
 
 
 def lower_canonical(kernel: Kernel, target: Target, buffers: Mapping[str, Buffer]) -> Function:
     """The loop IR of one kernel under canonical names."""
     form = canonical(kernel)
-    return lower(form.kernel, target, canonical_buffers(kernel, form, buffers), PLACEHOLDER)
+    return lower(form.kernel, target, _buffers(kernel, form, buffers), PLACEHOLDER)
 
 
 def _code(function: Function, target: Target) -> KernelCode:
@@ -101,15 +88,11 @@ def _code(function: Function, target: Target) -> KernelCode:
     return KernelCode(name, text.replace(PLACEHOLDER, name), function.scratch_bytes)
 
 
-def canonical_buffers(
-    kernel: Kernel, form: Canonical, buffers: Mapping[str, Buffer]
-) -> dict[str, Buffer]:
+def _buffers(kernel: Kernel, form: Canonical, buffers: Mapping[str, Buffer]) -> dict[str, Buffer]:
     """The buffers of a canonical kernel under their new names: shape, dtype and layout only."""
-    renamed = {old: Var(f"d{n}", old.lo, old.hi) for n, old in enumerate(kernel.dims())}
-    env = {old: Expr((((new,), 1),)) for old, new in renamed.items()}
+    env = {v: to_expr(Var(f"d{n}", v.lo, v.hi)) for n, v in enumerate(kernel.dims())}
     found: dict[str, Buffer] = {}
-    for n, name in enumerate(form.buffers):
-        b = buffers[name]
+    for n, b in enumerate(buffers[name] for name in form.buffers):
         shape = tuple(e.substitute(env) for e in b.shape)
         found[f"b{n}"] = replace(b, name=f"b{n}", shape=shape, kind="temp", alias="", data=None)
     return found

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from luminal.codegen.emitter import Emitter
 from luminal.codegen.integers import Integers
 from luminal.codegen.loopir import Literal, Operand, Value
 from luminal.codegen.segments import Piece
 from luminal.codegen.tile import Extent, extent_of
 from luminal.ir.dtype import boolean, i64
-from luminal.ir.expr import ZERO, Expr, Var, ceil_div, floor_div, is_nonnegative, remainder, to_expr
+from luminal.ir.expr import ZERO, Expr, Var, ceil_div, is_nonnegative, to_expr
 from luminal.ir.term import Term
 
 Values = Sequence[Operand]
@@ -24,8 +23,8 @@ TileBody = Callable[[Expr, Extent, Mapping[Term, bool], list[Operand]], Values]
 class LoopBuilder:
     """Emits loops and branches whose bounds are expressions."""
 
-    def __init__(self, emitter: Emitter, integers: Integers) -> None:
-        self.emit, self.integers = emitter, integers
+    def __init__(self, integers: Integers) -> None:
+        self.emit, self.integers = integers.emit, integers
         self._count = 0
 
     def unique(self, name: str) -> str:
@@ -87,7 +86,7 @@ class LoopBuilder:
             if step is not None:
                 return list(part(step, []))
             return self.run(ZERO, ceil_div(whole.expr, tile), carried, part, name)
-        full, values = floor_div(whole.expr, tile), list(carried)
+        full, values = whole.expr // tile, list(carried)
         if step is not None:
             return self.when(
                 full - 1 - step if whole.value is None or whole.value % tile else ZERO,
@@ -106,7 +105,7 @@ class LoopBuilder:
         self, whole: Extent, tile: int, values: list[Operand], body: TileBody, name: str,
         ragged: bool,
     ) -> list[Operand]:  # fmt: skip
-        start = floor_div(whole.expr, tile) * tile
+        start = whole.expr // tile * tile
         left = whole.expr - start
 
         def sized(size: Expr | int) -> Values:
@@ -128,5 +127,5 @@ class LoopBuilder:
         def later(offset: Expr, extent: Extent, _: Mapping[Term, bool], v: list[Operand]) -> Values:
             return body(start + offset, extent, {}, v)
 
-        half, parts = max(1, tile // 2), extent_of(remainder(whole.expr, tile))
+        half, parts = max(1, tile // 2), extent_of(whole.expr % tile)
         return values if tile == 1 else self.tiles(parts, half, values, later, name)

@@ -13,14 +13,14 @@ from math import prod
 from luminal.codegen.evaluate import Evaluator
 from luminal.codegen.loopir import Operand
 from luminal.codegen.loops import LoopBuilder
-from luminal.codegen.memory import Place
-from luminal.codegen.reductions import Nest, Reductions, identity
+from luminal.codegen.memory import Place, loaded_dtype
+from luminal.codegen.reductions import Reductions, identity
 from luminal.codegen.schedule_rules import IllegalSchedule
 from luminal.codegen.segments import conditions, pieces, settled
 from luminal.codegen.terms import Facts, checked, fold, outer_reductions
 from luminal.codegen.terms import replace as replace_terms
-from luminal.codegen.tile import Extent, Replica, Tile, extend
-from luminal.ir.dtype import accumulator, boolean, f32, i8
+from luminal.codegen.tile import Extent, Nest, Replica, Tile
+from luminal.ir.dtype import accumulator, boolean
 from luminal.ir.expr import Expr, Var, const, floor_div, to_expr
 from luminal.ir.layout import Layout, size
 from luminal.ir.plan import Item, Loop, Online, Schedule, Stage
@@ -28,6 +28,7 @@ from luminal.ir.term import Term, binary, constant, data_atoms, index, load, pos
 
 AUTOMATIC_LIMIT = 1 << 14
 ALIGN = 64
+MOST_LANES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,10 @@ class State:
         """The state with other values."""
         return replace(self, outs=tuple(replace(o, value=change(o.value)) for o in self.outs))
 
+    def bound(self) -> frozenset[Var]:
+        """The axes that its values reduce over."""
+        return frozenset(a for t in postorder(*(o.value for o in self.outs)) for a in t.axes)
+
     def masks(self) -> list[Term]:
         """The conditions of its values."""
         return conditions(*(o.value for o in self.outs))
@@ -84,15 +89,12 @@ class State:
         return replace(new, replaced=(*self.replaced, mapping))
 
 
-OnlineLowering = Callable[["Walker", Online, State, tuple[Item, ...]], None]
-
-
 class Walker:
     """Lowers nests. `axes` are those of the kernel in order, `subterms` what stages count in."""
 
     def __init__(
         self, evaluator: Evaluator, loops: LoopBuilder, axes: Iterable[Var],
-        subterms: Sequence[Term], online: OnlineLowering,
+        subterms: Sequence[Term], online: Callable[[Walker, Online, State, tuple[Item, ...]], None],
     ) -> None:  # fmt: skip
         self.eval, self.loops, self.emit = evaluator, loops, evaluator.emit
         self.axes = {a.name: a for a in axes}
@@ -104,7 +106,7 @@ class Walker:
 
     def run(self, state: State, schedule: Schedule) -> None:
         """Lowers the outputs of a state by a loop list and a register list."""
-        bound = {a for o in state.outs for t in postorder(o.value) for a in t.axes}
+        bound = state.bound()
         items = list(schedule.items)
         cut = len(items)
         while cut and isinstance(last := items[cut - 1], Loop) and self.axes[last.axis] in bound:
@@ -127,7 +129,7 @@ class Walker:
         loops = [i.tile for i in schedule.items if isinstance(i, Loop) and i.axis == axis]
         around = [r.tile for r in schedule.regs[: lanes[0]] if r.axis == axis] or loops
         width = around[-1] if around else self.axes[axis].hi + 1
-        if width > 64 or width & (width - 1):
+        if width > MOST_LANES or width & (width - 1):
             raise IllegalSchedule(f"[schedule] {width} lanes are not a power of two up to 64.")
         return width
 
@@ -147,19 +149,15 @@ class Walker:
             case Online():
                 self.online(self, item, state, rest)
             case Loop():
-                state = self.without_repeats(item, state)
-                if not state.partial and any(
-                    self.axes[item.axis] in o.summed() for o in state.outs
-                ):
-                    self._partial(item, state, rest)
-                else:
-                    self._loop(item, state, rest)
+                state, axis = self.without_repeats(item, state), self.axes[item.axis]
+                through = not state.partial and any(axis in o.summed() for o in state.outs)
+                (self._partial if through else self._loop)(item, state, rest)
 
     def _loop(self, loop: Loop, state: State, rest: tuple[Item, ...]) -> None:
         axis, tile, cuts = self.axes[loop.axis], loop.tile, None
         around = (*rest, *state.nest.inner)
         again = any(isinstance(i, Loop | Online) and i.axis == loop.axis for i in around)
-        if loop.split and not again and not loop.grid and not state.partial:
+        if loop.split and not again and not loop.grid:
             count = floor_div(state.left[axis].expr, tile)
             cuts = pieces(state.masks(), axis, tile, count, state.env, state.left)
 
@@ -187,7 +185,7 @@ class Walker:
             or not out.place.dtype == r.dtype == accumulator(r.dtype) != boolean
         ):  # fmt: skip
             raise IllegalSchedule("[schedule] partial results do not fit the output.")
-        bound = {a.name for t in postorder(out.value) for a in t.axes}
+        bound = {a.name for a in state.bound()}
         loops = tuple(i for i in rest if isinstance(i, Loop) and i.axis not in bound)
         plain = Schedule(loops, tuple(g for g in state.nest.regs if g.axis not in bound))
         so_far = load(out.place.name, out.index, r.dtype)
@@ -206,14 +204,12 @@ class Walker:
         sizes = [state.left[a].most for a in axes]
         if None in sizes:
             raise IllegalSchedule("[schedule] an axis of a stage has no static bound.")
-        shape = tuple(const(n or 0) for n in sizes)
-        dtype = accumulator(term.dtype)
-        if dtype.storage:
-            dtype = f32 if dtype.is_float else i8
+        shape, dtype = tuple(const(n or 0) for n in sizes), loaded_dtype(accumulator(term.dtype))
         name = self.loops.unique("local")
         elements = size(shape, layout).value or 0
         self.scratch.append((name, self.offset))
-        self.offset += -(-(elements * dtype.itemsize + ALIGN) // ALIGN) * ALIGN
+        elements += MOST_LANES  # whole vectors are read at the end of an array
+        self.offset += -(-elements * dtype.itemsize // ALIGN) * ALIGN
         self.total = max(self.total, self.offset)
         place = Place(name, dtype, shape, layout, True, tuple(state.env[a] for a in axes),
                       write_level=self.emit.depth)  # fmt: skip
@@ -270,11 +266,10 @@ class Walker:
     def leaf(self, state: State) -> None:
         """Computes and stores one register tile."""
         nest = state.nest
-        bound = {a.name for o in state.outs for t in postorder(o.value) for a in t.axes}
-        free_regs = tuple(r for r in nest.regs if r.axis not in bound)
+        bound = state.bound()
+        free_regs = [r for r in nest.regs if self.axes[r.axis] not in bound]
         base = Tile(dict(state.env), dict(state.left), dict(state.env))
-        tile = extend(base, free_regs, self.axes, self.loops.unique("f"), nest.width)
-        self.eval.register(tile)
+        tile = self.eval.extend(base, free_regs, self.loops.unique("f"), nest)
         indices = [index(e) for o in state.outs for e in o.index if any(data_atoms(e))]
         self.reductions.compute([*(o.value for o in state.outs), *indices], tile, nest)
         for out in state.outs:

@@ -17,30 +17,11 @@ from luminal.codegen.loops import LoopBuilder
 from luminal.codegen.schedule_rules import IllegalSchedule
 from luminal.codegen.segments import conditions, pieces
 from luminal.codegen.terms import Facts, fold, outer_reductions
-from luminal.codegen.tile import Extent, Replica, Tile, extend
+from luminal.codegen.tile import Extent, Nest, Replica, Tile
 from luminal.ir.dtype import accumulator, boolean, i32, u8
 from luminal.ir.expr import Expr, Var
 from luminal.ir.plan import Loop, Reg
 from luminal.ir.term import Term, postorder
-
-
-@dataclass(frozen=True, slots=True)
-class Nest:
-    """What a leaf knows of its schedule: loops over reduction axes, registers, lanes, axes."""
-
-    inner: tuple[Loop, ...]
-    regs: tuple[Reg, ...]
-    width: int
-    axes: Mapping[str, Var]
-
-    def missing(self, axis: Var, left: Extent, loops: Iterable[object]) -> list[Loop]:
-        """The loop over an axis that `loops` and registers leave open, or open at run time."""
-        tiles = [loop.tile for loop in loops if isinstance(loop, Loop) and loop.axis == axis.name]
-        regs = [r for r in self.regs if r.axis == axis.name]
-        if not any(r.tile == 1 for r in regs):
-            return [] if 1 in tiles else [Loop(axis.name, 1)]
-        dynamic = not tiles and left.value is None and all(r.role != "vector" for r in regs)
-        return [Loop(axis.name, left.most)] if dynamic and left.most else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,9 +174,7 @@ class _Group:
         facts: Facts,
     ) -> list[Operand]:  # fmt: skip
         evaluator, prefix = self.owner.eval, self.owner.loops.unique("r")
-        outer = self.tile.child(env, left)
-        tile = extend(outer, self.regs, self.nest.axes, prefix, self.nest.width)
-        evaluator.register(tile)
+        tile = evaluator.extend(self.tile.child(env, left), self.regs, prefix, self.nest)
         bodies = {r: fold(r.args[0], facts) for r in self.nodes}
         self.owner.compute(bodies.values(), tile, self.nest)
         first = len(self.tile.registers)

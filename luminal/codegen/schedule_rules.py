@@ -1,14 +1,8 @@
-"""What makes a schedule legal, and the error for those that are not.
-
-In: nothing. Out: `IllegalSchedule`. The rules are stated at the class; search obeys them and the
-lowering raises where one is broken.
-"""
+"""What makes a schedule legal, and the error for those that are not."""
 
 from __future__ import annotations
 
 from luminal.errors import LuminalError
-
-__all__ = ["IllegalSchedule"]
 
 
 class IllegalSchedule(LuminalError):

@@ -11,17 +11,7 @@ from dataclasses import dataclass
 
 from luminal.codegen.terms import Facts
 from luminal.codegen.tile import Extent, extent_of
-from luminal.ir.expr import (
-    ZERO,
-    Expr,
-    Var,
-    const,
-    floor_div,
-    is_nonnegative,
-    maximum,
-    minimum,
-    to_expr,
-)
+from luminal.ir.expr import ZERO, Expr, Var, const, is_nonnegative, maximum, minimum, to_expr
 from luminal.ir.term import Term, postorder
 
 MOST_PIECES = 16
@@ -105,9 +95,9 @@ def _cut(piece: Piece, c: Term, step: int, least: Expr, most: Expr) -> list[Piec
 
     k, rising = abs(step), step > 0
     if rising:
-        a, b = clip(floor_div((k - 1) - most, k)), clip(floor_div((k - 1) - least, k))
+        a, b = clip((k - 1 - most) // k), clip((k - 1 - least) // k)
     else:
-        a, b = clip(floor_div(least, k) + 1), clip(floor_div(most, k) + 1)
+        a, b = clip(least // k + 1), clip(most // k + 1)
     parts = [
         Piece(piece.lo, a, {**piece.facts, c: not rising}),
         Piece(a, b, piece.facts),

@@ -5,29 +5,14 @@ In: terms. Out: terms with the same values (fold: under the given facts, and tak
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
 from luminal.codegen.arith import lowest
+from luminal.ir import term as tm
 from luminal.ir.dtype import DType, accumulator, boolean
 from luminal.ir.expr import Expr, Var, is_nonnegative, prod
-from luminal.ir.term import (
-    REDUCTIONS,
-    Data,
-    Term,
-    binary,
-    cast,
-    cond,
-    constant,
-    data_atoms,
-    index,
-    logical_not,
-    postorder,
-    rebuild,
-    reduction,
-    select,
-    unary,
-)  # fmt: skip
+from luminal.ir.term import REDUCTIONS, Data, Term, binary, constant, data_atoms, postorder, rebuild
 
 Facts = Mapping[Term, bool]
 Shapes = Mapping[str, tuple[Expr, ...]]
@@ -70,27 +55,32 @@ def _shrink(t: Term) -> Term:
     return constant(0, t.dtype) if zero else t
 
 
-def expand(term: Term, keep: frozenset[Term] = frozenset()) -> Term:
-    """The term with rsum and wsum (except those in `keep`) as plain sums and maxima."""
-    return rewrite(term, {}, lambda t: t if t in keep else _expand_one(t))
+def expand(term: Term, online: Collection[str] = ()) -> Term:
+    """The term with rsum and wsum as plain sums and maxima, but for rsums over an `online` axis."""
+
+    def change(t: Term) -> Term:
+        carried = t.op == "rsum" and len(t.axes) == 1 and t.axes[0].name in online
+        return t if carried else _expand_one(t)
+
+    return rewrite(term, {}, change)
 
 
 def _expand_one(t: Term) -> Term:
     if t.op not in ("rsum", "wsum"):
         return t
-    x, *values = (cast(a, accumulator(t.dtype)) for a in t.args)
+    x, *values = (tm.cast(a, accumulator(t.dtype)) for a in t.args)
     minus = constant(-1.0, x.dtype)
     if t.op == "rsum":
         floor = constant(most_negative(x.dtype), x.dtype)
-        top = binary("max", reduction("rmax", t.axes, x), floor)
-        weight = unary("exp2", binary("add", x, binary("mul", top, minus)))
+        top = binary("max", tm.reduction("rmax", t.axes, x), floor)
+        weight = tm.unary("exp2", binary("add", x, binary("mul", top, minus)))
         total = binary("mul", weight, *values) if values[0].value != 1 else weight
     else:
-        count = cast(index(prod(tuple(a.extent for a in t.axes))), x.dtype)
-        mean = binary("mul", reduction("sum", t.axes, x), unary("recip", count))
+        count = tm.cast(tm.index(prod(tuple(a.extent for a in t.axes))), x.dtype)
+        mean = binary("mul", tm.reduction("sum", t.axes, x), tm.unary("recip", count))
         delta = binary("add", x, binary("mul", mean, minus))
         total = binary("mul", delta, delta)
-    return cast(reduction("sum", t.axes, total), t.dtype)
+    return tm.cast(tm.reduction("sum", t.axes, total), t.dtype)
 
 
 def outer_reductions(*terms: Term) -> list[Term]:
@@ -150,7 +140,7 @@ def unproved(term: Term, shapes: Shapes) -> dict[Term, list[Expr]]:
             c, yes, no = t.args
             visit(c, known, masked)
             visit(yes, known | _holding(c), True)
-            visit(no, known | _holding(logical_not(c)), True)
+            visit(no, known | _holding(tm.logical_not(c)), True)
 
     visit(term, frozenset(), False)
     return found
@@ -170,7 +160,7 @@ def checked(term: Term, shapes: Shapes) -> Term:
     for t, ends in unproved(term, shapes).items():
         mapping[t] = t
         for e in ends:
-            mapping[t] = select(cond(e), mapping[t], constant(0, t.dtype))
+            mapping[t] = tm.select(tm.cond(e), mapping[t], constant(0, t.dtype))
     return replace(term, mapping)
 
 
@@ -189,14 +179,14 @@ def guarded(term: Term, shapes: Shapes) -> Term:
             return memo.get(key, t)
         if t.op == "select":
             c = visit(t.args[0], mask)
-            yes, no = binary("mul", mask, c), binary("mul", mask, logical_not(c))
+            yes, no = binary("mul", mask, c), binary("mul", mask, tm.logical_not(c))
             args = (c, visit(t.args[1], yes), visit(t.args[2], no))
         else:
             args = tuple(visit(a, mask) for a in t.args)
         if t.op in REDUCTIONS and mask is not TRUE and unproved(t, shapes):
             empty = (lowest(t.dtype) if t.op in ("rmax", "rsum") else 0, 0)
             pairs = zip(args, empty, strict=False)
-            args = tuple(select(mask, a, constant(e, a.dtype)) for a, e in pairs)
+            args = tuple(tm.select(mask, a, constant(e, a.dtype)) for a, e in pairs)
         memo[key] = new = rebuild(t, args, partial(_map_data, visit=lambda x: visit(x, mask)))
         return new
 

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any
 
 from luminal.codegen.loopir import Operand
 from luminal.codegen.memory import Address
 from luminal.codegen.schedule_rules import IllegalSchedule
 from luminal.ir.expr import Expr, Var, const, minimum, to_expr
-from luminal.ir.plan import Reg
+from luminal.ir.plan import Loop, Reg
 from luminal.ir.term import Term
 
 Replica = tuple[int, ...]
@@ -57,6 +56,25 @@ def extent_of(value: Expr | int, possible: Iterable[int] = ()) -> Extent:
 
 
 @dataclass(frozen=True, slots=True)
+class Nest:
+    """What a leaf knows of its schedule: loops over reduction axes, registers, lanes, axes."""
+
+    inner: tuple[Loop, ...]
+    regs: tuple[Reg, ...]
+    width: int
+    axes: Mapping[str, Var]
+
+    def missing(self, axis: Var, left: Extent, loops: Iterable[object]) -> list[Loop]:
+        """The loop over an axis that `loops` and registers leave open, or open at run time."""
+        tiles = [loop.tile for loop in loops if isinstance(loop, Loop) and loop.axis == axis.name]
+        regs = [r for r in self.regs if r.axis == axis.name]
+        if not any(r.tile == 1 for r in regs):
+            return [] if 1 in tiles else [Loop(axis.name, 1)]
+        dynamic = not tiles and left.value is None and all(r.role != "vector" for r in regs)
+        return [Loop(axis.name, left.most)] if dynamic and left.most else []
+
+
+@dataclass(frozen=True, slots=True)
 class Register:
     """One entry of the register list: `count` replicas of `axis`, `tile` apart."""
 
@@ -78,7 +96,6 @@ class Tile:
     registers: tuple[Register, ...] = ()
     lane: Var | None = None
     lane_axis: Var | None = None
-    lanes: int = 1
     memo: dict[object, Operand] = field(default_factory=dict)
     affine: dict[object, tuple[Address, Replica | None]] = field(default_factory=dict)
     masks: dict[int, Operand | None] = field(default_factory=dict)
@@ -91,6 +108,11 @@ class Tile:
         if found is None:
             found = self._positions[t] = self.registers_of(t.free)
         return found
+
+    @property
+    def lanes(self) -> int:
+        """The number of lanes; 1 without."""
+        return self.lane.hi + 1 if self.lane is not None else 1
 
     def registers_of(self, axes: Iterable[Var]) -> tuple[int, ...]:
         """Indices of the registers over any of these axes."""
@@ -118,34 +140,31 @@ class Tile:
     def child(self, env: Mapping[Var, Expr], left: Mapping[Var, Extent]) -> Tile:
         """The same registers inside a loop; values made there do not leak out."""
         return Tile({**self.base, **env}, {**self.left, **left}, {**self.env, **env},
-                    self.registers, self.lane, self.lane_axis, self.lanes,
-                    dict(self.memo))  # fmt: skip
+                    self.registers, self.lane, self.lane_axis, dict(self.memo))  # fmt: skip
 
-
-def extend(
-    tile: Tile, regs: Iterable[Reg], axes: Mapping[str, Var], prefix: str, width: int
-) -> Tile:
-    """The tile with further register axes, values kept; `width` is the lane count of its nest."""
-    new: Any = tile.child({}, {})
-    spans: dict[Var, int | None] = {}
-    for reg in regs:
-        axis = axes[reg.axis]
-        if reg.role == "vector":
-            new.lane, new.lane_axis, new.lanes = Var(f"{prefix}lane", 0, width - 1), axis, width
-            new.env[axis] = new.env[axis] + to_expr(new.lane)
-            spans[axis] = 1
-            continue
-        span = spans.get(axis, tile.left[axis].most)
-        if span is None:
-            raise IllegalSchedule(f"[schedule] axis {axis} has no static tile for its registers.")
-        count, role = -(-span // reg.tile), reg.role
-        if role == "dot":
-            whole = span == 4 and reg.tile == 1 and (tile.left[axis].value or 1) % 4 == 0
-            count, role = (1, role) if whole else (count, "unroll")
-        var = Var(f"{prefix}u{len(new.registers)}", 0, max(0, count - 1))
-        new.registers += (Register(var, axis, count, reg.tile, role),)
-        new.env[axis] = new.env[axis] + to_expr(var) * reg.tile
-        spans[axis] = min(span, reg.tile)
-    if any(a != new.lane_axis and tile.left[a].value is None for a in spans):
-        raise IllegalSchedule("[schedule] registers need a static extent, or a loop around.")
-    return new
+    def extend(self, regs: Iterable[Reg], prefix: str, nest: Nest) -> Tile:
+        """The tile with further register axes, values kept."""
+        new = self.child({}, {})
+        spans: dict[Var, int | None] = {}
+        for reg in regs:
+            axis = nest.axes[reg.axis]
+            if reg.role == "vector":
+                new.lane, new.lane_axis = Var(f"{prefix}lane", 0, nest.width - 1), axis
+                new.env[axis] = new.env[axis] + to_expr(new.lane)
+                spans[axis] = 1
+                continue
+            span = spans.get(axis, self.left[axis].most)
+            if span is None:
+                text = f"[schedule] axis {axis} has no static tile for its registers."
+                raise IllegalSchedule(text)
+            count, role = -(-span // reg.tile), reg.role
+            if role == "dot":
+                whole = span == 4 and reg.tile == 1 and (self.left[axis].value or 1) % 4 == 0
+                count, role = (1, role) if whole else (count, "unroll")
+            var = Var(f"{prefix}u{len(new.registers)}", 0, max(0, count - 1))
+            new.registers += (Register(var, axis, count, reg.tile, role),)
+            new.env[axis] = new.env[axis] + to_expr(var) * reg.tile
+            spans[axis] = min(span, reg.tile)
+        if any(a != new.lane_axis and self.left[a].value is None for a in spans):
+            raise IllegalSchedule("[schedule] registers need a static extent, or a loop around.")
+        return new
