@@ -9,9 +9,9 @@ from collections.abc import Callable
 from functools import cache
 
 import torch
-from torch._decomp import core_aten_decompositions
+from torch._decomp import core_aten_decompositions, get_decompositions
 
-from luminal.frontend.torch import sdpa
+from luminal.frontend.torch import sdpa, special
 from luminal.frontend.torch.encoder_layer import encoder_layer
 
 __all__ = ["table"]
@@ -23,6 +23,11 @@ _FAULTY = (
     "cauchy_", "exponential_", "geometric_", "log_normal_", "normal_", "uniform_",  # other numbers
     "index_add", "index_add_", "index_copy", "index_copy_",  # accept indices that eager refuses
 )  # fmt: skip
+_MORE = (
+    "_batch_norm_with_update_functional", "as_strided_copy", "as_strided_scatter", "dist",
+    "grid_sampler_2d", "ldexp", "narrow_copy", "native_batch_norm", "permute_copy", "unbind_copy",
+    "upsample_bicubic2d", "upsample_trilinear3d",
+)  # fmt: skip
 
 
 @cache
@@ -30,6 +35,7 @@ def table() -> dict[torch._ops.OperatorBase, Callable[..., object]]:
     """The decompositions to trace with."""
     aten = torch.ops.aten
     found = dict(core_aten_decompositions())
+    found |= get_decompositions([getattr(aten, n) for n in _MORE if hasattr(aten, n)])
     for name in _FAULTY:
         packet = getattr(aten, name, None)
         if packet is None:
@@ -38,5 +44,6 @@ def table() -> dict[torch._ops.OperatorBase, Callable[..., object]]:
             found.pop(getattr(packet, overload), None)
     found[aten._scaled_dot_product_flash_attention_for_cpu.default] = sdpa.forward
     found[aten._scaled_dot_product_flash_attention_for_cpu_backward.default] = sdpa.backward
+    found |= special.table()
     found[aten._transformer_encoder_layer_fwd.default] = encoder_layer
     return found

@@ -46,7 +46,7 @@ def _addbmm(
     return _blend(call, x, F.sum(F.matmul(wide(a), wide(b)), [0], False), beta, alpha)
 
 
-def _spread(values: Sequence[int], rank: int) -> list[int]:
+def spread(values: Sequence[int], rank: int) -> list[int]:
     return list(values) * rank if len(values) == 1 else list(values)
 
 
@@ -59,14 +59,14 @@ def _convolution(
     rank = weight.ndim - 2
     batched = x.ndim == weight.ndim
     x = x if batched else F.unsqueeze(x, 0)
-    step, pads, spread = (_spread(v, rank) for v in (stride, padding, dilation))
+    step, pads, holes = (spread(v, rank) for v in (stride, padding, dilation))
     if transposed:
         function = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[rank - 1]
-        extra = _spread(output_padding, rank)
-        out = function(x, weight, bias, step, pads, extra, groups, spread)
+        extra = spread(output_padding, rank)
+        out = function(x, weight, bias, step, pads, extra, groups, holes)
     else:
         function = (F.conv1d, F.conv2d, F.conv3d)[rank - 1]
-        out = function(x, weight, bias, step, pads, spread, groups)
+        out = function(x, weight, bias, step, pads, holes, groups)
     return out if batched else F.squeeze(out, 0)
 
 
@@ -78,10 +78,10 @@ def _max_pool(
     rank = 2 if "2d" in str(call.node.target) else 3
     batched, indices = x.ndim == rank + 2, call.wanted(1)
     x = x if batched else F.unsqueeze(x, 0)
-    sizes = _spread(kernel, rank)
+    sizes = spread(kernel, rank)
     found = (F.max_pool2d if rank == 2 else F.max_pool3d)(
-        x, sizes, _spread(stride, rank) if stride else sizes, _spread(padding, rank),
-        _spread(dilation, rank), ceil_mode, indices,
+        x, sizes, spread(stride, rank) if stride else sizes, spread(padding, rank),
+        spread(dilation, rank), ceil_mode, indices,
     )  # fmt: skip
     parts = found if indices else (found, None)
     return tuple(p if batched or p is None else F.squeeze(p, 0) for p in parts)
@@ -96,10 +96,10 @@ def _avg_pool(
     rank = int(str(call.node.target).split("avg_pool")[1][0])
     batched = x.ndim == rank + 2
     x = x if batched else F.unsqueeze(x, 0)
-    sizes = _spread(kernel, rank)
+    sizes = spread(kernel, rank)
     function = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[rank - 1]
     out = function(
-        x, sizes, _spread(stride, rank) if stride else sizes, _spread(padding, rank),
+        x, sizes, spread(stride, rank) if stride else sizes, spread(padding, rank),
         ceil_mode, count_include_pad, divisor_override,
     )  # fmt: skip
     return out if batched else F.squeeze(out, 0)
