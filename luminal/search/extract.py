@@ -7,19 +7,20 @@ value. Measures nothing and names no operator.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass
+from itertools import chain
+from math import prod
 
-from luminal.ir.expr import Var
+from luminal.ir.expr import Var, to_expr
 from luminal.ir.plan import Plan, with_sizes
 from luminal.ir.space import Choice, Region, Space
 from luminal.ir.target import Target
-from luminal.ir.term import REDUCTIONS, Term, cast, make, postorder
+from luminal.ir.term import REDUCTIONS, Term, cast, make, postorder, rebuild, substitute
+from luminal.search import roofline
 from luminal.search.assemble import Picked, assemble
-from luminal.search.naming import rename_apart
-from luminal.search.roofline import NEVER, POWER, SMALL_LOOP, WEIGHTS, Machine, kernel_us, value_of
 
-__all__ = ["extract"]
-
+_NONE: frozenset[Var] = frozenset()
 _SWEEPS = 3
 _FORBIDDEN = 1e4
 _LOOP = 1e-2
@@ -28,19 +29,17 @@ _BETTER = 1 - 1e-9
 
 def extract(space: Space, target: Target, *, hints: dict[str, int], k: int) -> list[Plan]:
     """The `k` best plans; `hints` give likely values of dimensions by name."""
-    machine = Machine(target, hints)
+    machine = roofline.Machine(target, hints)
     solved = [_Solver(region, machine).solve(k) for region in space.regions]
-    choices = [[0] * len(space.regions)]
-    uses = [sum(c.region == r for c in space.calls) for r in range(len(space.regions))]
-    others = [
-        ((s[j].cost_us - s[0].cost_us) * uses[r], r, j)
-        for r, s in enumerate(solved)
-        for j in range(1, len(s))
-    ]
-    for _, r, j in sorted(others)[: max(0, k - 1)]:
-        choices.append([j if r == q else 0 for q in range(len(space.regions))])
+    uses = Counter(call.region for call in space.calls)
+    others = sorted(
+        ((other.cost_us - ways[0].cost_us) * uses[r], r, j)
+        for r, ways in enumerate(solved) for j, other in enumerate(ways) if j
+    )  # fmt: skip
+    picks: list[dict[int, int]] = [{}, *({r: j} for _, r, j in others[: max(0, k - 1)])]
     return [
-        with_sizes(assemble(space, [solved[r][j] for r, j in enumerate(pick)])) for pick in choices
+        with_sizes(assemble(space, [ways[pick.get(r, 0)] for r, ways in enumerate(solved)]))
+        for pick in picks
     ]
 
 
@@ -54,38 +53,25 @@ class _Best:
     inside: frozenset[Var]
 
 
-@dataclass(slots=True)
 class _Solver:
     """Chooses the stored cuts of one region by local search over exact kernel costs."""
 
-    region: Region
-    machine: Machine
-    axes: frozenset[Var] = field(init=False)
-    position: dict[str, int] = field(init=False)
-    sizes: dict[str, tuple[float, float]] = field(init=False)
-    below: list[frozenset[int]] = field(init=False)
-    order: list[tuple[int, ...]] = field(init=False)
-    kernels: dict[tuple[int, frozenset[int]], tuple[float, Term]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        region = self.region
-        found = {a for cut in region.cuts for a in cut.axes}
-        for value in region.values:
-            for choice in value.choices:
-                if choice.op in REDUCTIONS:
-                    found |= set(choice.payload)  # type: ignore[arg-type]
-        self.axes = frozenset(found)
+    def __init__(self, region: Region, machine: roofline.Machine) -> None:
+        self.region, self.machine = region, machine
+        choices = [c for value in region.values for c in value.choices]
+        bound = (c.payload for c in choices if c.op in REDUCTIONS)
+        self.axes = frozenset[Var](chain(*(cut.axes for cut in region.cuts), *bound))  # type: ignore[arg-type]
         self.position = {cut.name: i for i, cut in enumerate(region.cuts)}
-        self.sizes = {}
-        for held in (*region.cuts, *region.sources):
-            elements = 1.0
-            for e in held.shape:
-                elements *= value_of(e, self.machine.hints)
-            self.sizes[held.name] = (elements, max(0.5, held.dtype.bits / 8))
-        self.order = [self._postorder(cut.value) for cut in region.cuts]
-        self.below = [self._loaded(order) for order in self.order]
+        self.required = frozenset(i for i, cut in enumerate(region.cuts) if cut.required)
+        self.sizes = {
+            b.name: (prod((machine.size(e) for e in b.shape), start=1.0), b.dtype.bits / 8)
+            for b in (*region.cuts, *region.sources)
+        }
+        self.orders = [self._postorder(cut.value) for cut in region.cuts]
+        self.below = [self._loaded(order) for order in self.orders]
+        self.kernels: dict[tuple[int, frozenset[int]], tuple[float, Term]] = {}
 
-    def _postorder(self, root: int) -> tuple[int, ...]:
+    def _postorder(self, root: int) -> list[int]:
         """Values that `root` may be computed from, arguments first where possible."""
         out: list[int] = []
         seen: set[int] = set()
@@ -96,134 +82,140 @@ class _Solver:
                 out.append(v)
             elif v not in seen:
                 seen.add(v)
-                stack.append((v, True))
-                for choice in self.region.values[v].choices:
-                    stack += [(a, False) for a in choice.args if a not in seen]
-        return tuple(out)
+                choices = self.region.values[v].choices
+                stack += [(v, True), *((a, False) for c in choices for a in c.args)]
+        return out
 
-    def _loaded(self, order: tuple[int, ...]) -> frozenset[int]:
-        names = {
-            c.payload[0]  # type: ignore[index]
-            for v in order for c in self.region.values[v].choices if c.op == "load"
-        }  # fmt: skip
-        return frozenset(self.position[n] for n in names if n in self.position)
+    def _loaded(self, order: list[int]) -> frozenset[int]:
+        choices = (c for v in order for c in self.region.values[v].choices)
+        names = {c.payload[0] for c in choices if c.op == "load"}  # type: ignore[index]
+        return frozenset(self.position[name] for name in names & self.position.keys())
 
     def solve(self, k: int) -> list[Picked]:
         """The best `k` ways to store cuts, best first."""
-        required = frozenset(i for i, c in enumerate(self.region.cuts) if c.required)
-        soft = [i for i in range(len(self.region.cuts)) if i not in required]
+        soft = [i for i in range(len(self.region.cuts)) if i not in self.required]
         seen: dict[frozenset[int], float] = {}
-        starts = [frozenset(soft)] + ([frozenset()] if soft else [])
-        for start in starts:
-            self._descend(start, soft, required, seen)
+        for start in dict.fromkeys((frozenset(soft), frozenset[int]())):
+            current, cost = self._total(start | self.required)
+            seen[current] = cost
+            for _ in range(_SWEEPS):
+                before = cost
+                for i in reversed(soft):
+                    other, other_cost = self._total(current ^ {i})
+                    seen.setdefault(other, other_cost)
+                    if other_cost < cost * _BETTER:
+                        current, cost = other, other_cost
+                if cost == before:
+                    break
         ranked = sorted(seen.items(), key=lambda item: (item[1], sorted(item[0])))[:k]
-        return [self._picked(stored, cost) for stored, cost in ranked]
+        return [
+            Picked(tuple((i, *self._kernel(i, stored)) for i in sorted(stored)),
+                   min(cost, roofline.NEVER))
+            for stored, cost in ranked
+        ]  # fmt: skip
 
-    def _descend(
-        self, start: frozenset[int], soft: list[int], required: frozenset[int],
-        seen: dict[frozenset[int], float],
-    ) -> None:  # fmt: skip
-        current, cost = self._total(start | required, required)
-        seen[current] = cost
-        for _ in range(_SWEEPS):
-            improved = False
-            for i in reversed(soft):
-                other, other_cost = self._total(current ^ {i}, required)
-                seen.setdefault(other, other_cost)
-                if other_cost < cost * (1 - 1e-9):
-                    current, cost, improved = other, other_cost, True
-            if not improved:
-                return
-
-    def _total(
-        self, stored: frozenset[int], required: frozenset[int]
-    ) -> tuple[frozenset[int], float]:
+    def _total(self, stored: frozenset[int]) -> tuple[frozenset[int], float]:
         """The cuts that are really read, and the time of all kernels."""
-        needed, total = set(required), 0.0
-        for i in range(len(self.region.cuts) - 1, -1, -1):
+        needed, total = set(self.required), 0.0
+        for i in reversed(range(len(self.region.cuts))):
             if i in needed:
                 cost, term = self._kernel(i, stored)
                 total += cost
-                needed |= {self.position[b] for b in _buffers(term) if b in self.position}
+                read = {t.buffer for t in postorder(term) if t.op == "load"}
+                needed |= {self.position[b] for b in read & self.position.keys()}
         return frozenset(needed), total
 
     def _kernel(self, i: int, stored: frozenset[int]) -> tuple[float, Term]:
-        """The best kernel for cut i if only `stored` cuts may be loaded, and its time."""
+        """The time of the best kernel for cut i if only `stored` cuts may be loaded, and its
+        term."""
         usable = frozenset(j for j in stored & self.below[i] if j < i)
-        key = (i, usable)
-        if key not in self.kernels:
+        if (i, usable) not in self.kernels:
             cut = self.region.cuts[i]
-            term = rename_apart(self._cheapest(i, usable), cut.axes)
-            cost = kernel_us(
-                self.machine, cut.axes, term, cut.dtype.bits / 8, self.sizes.__getitem__
-            )
-            self.kernels[key] = (cost, cast(term, cut.dtype))
-        return self.kernels[key]
+            term = rename_apart(self._cheapest(i, usable))
+            cost = roofline.kernel_us(self.machine, cut.axes, term, cut.dtype.bits / 8, self.sizes)
+            self.kernels[i, usable] = cost, cast(term, cut.dtype)
+        return self.kernels[i, usable]
 
     def _cheapest(self, i: int, usable: frozenset[int]) -> Term:
         """The term of least total work."""
         best: dict[int, _Best] = {}
         kernel = frozenset(self.region.cuts[i].axes)
+        hidden = self.position.keys() - {self.region.cuts[j].name for j in usable}
         changed = True
         while changed:
             changed = False
-            for v in self.order[i]:
+            for v in self.orders[i]:
                 for choice in self.region.values[v].choices:
-                    found = self._work(v, choice, best, usable, kernel)
-                    if found is not None and (v not in best or found.work < best[v].work * _BETTER):
+                    if choice.op == "load" and choice.payload[0] in hidden:  # type: ignore[index]
+                        continue
+                    if any(a not in best for a in choice.args):
+                        continue
+                    found = self._work(v, choice, best, kernel)
+                    if v not in best or found.work < best[v].work * _BETTER:
                         best[v], changed = found, True
-        return self._build(self.region.cuts[i].value, best)
+        memo: dict[int, Term] = {}
+
+        def build(v: int) -> Term:
+            if v not in memo:
+                c = best[v].choice
+                memo[v] = make(c.op, tuple(map(build, c.args)), c.dtype, c.payload)
+            return memo[v]
+
+        return build(self.region.cuts[i].value)
 
     def _work(
-        self, v: int, choice: Choice, best: dict[int, _Best], usable: frozenset[int],
-        kernel: frozenset[Var],
-    ) -> _Best | None:  # fmt: skip
-        values = self.region.values
-        if choice.op == "load":
-            cut = self.position.get(choice.payload[0])  # type: ignore[index]
-            if cut is not None and cut not in usable:
-                return None
-        if any(a not in best for a in choice.args):
-            return None
-        free = frozenset().union(*(values[a].free for a in choice.args)) if choice.args else (
-            values[v].free
-        )  # fmt: skip
-        inside = frozenset().union(*(best[a].inside for a in choice.args))
-        work = sum(best[a].work for a in choice.args)
-        work += (WEIGHTS[choice.op] + 0.05) * self.machine.points(free & self.axes)
+        self, v: int, choice: Choice, best: dict[int, _Best], kernel: frozenset[Var]
+    ) -> _Best:
+        values, points, args = self.region.values, self.machine.points, choice.args
+        free = _NONE.union(*(values[a].free for a in args)) if args else values[v].free
+        inside = _NONE.union(*(best[a].inside for a in args))
+        work = sum(best[a].work for a in args)
+        work += (roofline.WEIGHTS[choice.op] + 0.05) * points(free & self.axes)
         if choice.op in REDUCTIONS:
             own = frozenset(choice.payload)  # type: ignore[arg-type]
             work *= 1 + _LOOP * len(own)
-            last = best[choice.args[-1]]
             if choice.op == "rsum":
-                x = choice.args[0]
-                work += POWER * self.machine.points(values[x].free & self.axes)
-            if not last.inside.isdisjoint(own):
-                work = work * _FORBIDDEN
+                work += roofline.POWER * points(values[args[0]].free & self.axes)
+            if not best[args[-1]].inside.isdisjoint(own):
+                work *= _FORBIDDEN
             result = values[v].free & self.axes
-            if self.machine.points(own) > SMALL_LOOP or not kernel <= result:
+            if points(own) > roofline.SMALL_LOOP or not kernel <= result:
                 inside |= result
             inside -= own
         return _Best(work, choice, inside)
 
-    def _build(self, root: int, best: dict[int, _Best]) -> Term:
-        memo: dict[int, Term] = {}
 
-        def visit(v: int) -> Term:
-            if v not in memo:
-                c = best[v].choice
-                memo[v] = make(c.op, tuple(map(visit, c.args)), c.dtype, c.payload)
-            return memo[v]
+def rename_apart(term: Term) -> Term:
+    """The term with new names k0, k1, ... for its bound axes, so that none is bound inside its own
+    scope.
 
-        return visit(root)
+    Nested loops get different names; loops beside each other keep a common one, so that they can
+    still run as one loop.
+    """
+    made: list[Var] = []
+    memo: dict[Term, tuple[Term, frozenset[Var]]] = {}
 
-    def _picked(self, stored: frozenset[int], cost: float) -> Picked:
-        kernels = []
-        for i in sorted(stored):
-            us, term = self._kernel(i, stored)
-            kernels.append((i, term, us))
-        return Picked(tuple(kernels), min(cost, NEVER))
+    def fresh(axis: Var, used: frozenset[Var]) -> Var:
+        for v in made:
+            if v not in used and (v.lo, v.hi, v.bound) == (axis.lo, axis.hi, axis.bound):
+                return v
+        made.append(Var(f"k{len(made)}", axis.lo, axis.hi, axis.bound))
+        return made[-1]
 
+    def visit(t: Term) -> tuple[Term, frozenset[Var]]:
+        """The renamed term and the new names bound inside it."""
+        if t not in memo:
+            pairs = [visit(a) for a in t.args]
+            args, inside = [a for a, _ in pairs], _NONE.union(*(b for _, b in pairs))
+            new: list[Var] = []
+            for axis in t.axes:
+                new.append(fresh(axis, inside.union(new)))
+            if new:
+                env = {old: to_expr(v) for old, v in zip(t.axes, new, strict=True)}
+                args = [substitute(a, env) for a in args]
+                memo[t] = make(t.op, tuple(args), t.dtype, tuple(new)), inside.union(new)
+            else:
+                memo[t] = rebuild(t, tuple(args)), inside
+        return memo[t]
 
-def _buffers(term: Term) -> set[str]:
-    return {t.buffer for t in postorder(term) if t.op == "load"}
+    return visit(term)[0]

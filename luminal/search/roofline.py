@@ -6,14 +6,12 @@ ranking programs against each other. Measures nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from luminal.ir.expr import Expr, Var
 from luminal.ir.target import Target
 from luminal.ir.term import REDUCTIONS, Term, postorder
-
-__all__ = ["Machine", "NEVER", "POWER", "SMALL_LOOP", "WEIGHTS", "kernel_us", "value_of"]
 
 WEIGHTS = {
     "log2": 12.0, "exp2": 12.0, "sin": 16.0, "sqrt": 6.0, "recip": 5.0, "add": 1.0, "mul": 1.0,
@@ -24,10 +22,11 @@ WEIGHTS = {
 """Flops of one application of each operation."""
 POWER = 13.0
 """Flops of an rsum for each element of x: the maximum, the difference and exp2."""
-_OPERAND_TILE = 32
-_ROW_TILE = 256
 SMALL_LOOP = 32
 """A reduction up to this size may run for every step of another that it depends on."""
+NEVER = 1e15
+_NONE: frozenset[Var] = frozenset()
+_OPERAND_TILE, _ROW_TILE = 32, 256
 _TYPICAL = 512
 _OVERLAP = 0.3
 """The part of the smaller of compute and memory time that the larger does not hide."""
@@ -35,16 +34,6 @@ _LARGEST_TERM = 400
 _OPERATION, _STATISTIC, _SECOND_LOOP = 0.01, 0.02, 0.2
 """The part of a kernel's time that one more thing costs: a flop in a contraction's loop, a
 reduction that it waits for, a contraction over other axes."""
-NEVER = 1e15
-
-
-def value_of(e: Expr, hints: Mapping[str, int]) -> int:
-    """A size under the hints; symbols without one get a typical value in their range."""
-    env = dict(hints)
-    for v in e.variables():
-        if v.name not in env:
-            env[v.name] = min(max(v.lo, _TYPICAL), v.hi)
-    return max(0, e.evaluate(env))
 
 
 @dataclass(slots=True)
@@ -55,32 +44,31 @@ class Machine:
     hints: Mapping[str, int]
     _extents: dict[Var, int] = field(default_factory=dict)
 
-    def extent(self, axis: Var) -> int:
-        """The size of an axis."""
-        found = self._extents.get(axis)
-        if found is None:
-            found = self._extents[axis] = value_of(axis.extent, self.hints)
-        return found
+    def size(self, e: Expr) -> int:
+        """A size under the hints; symbols without one get a typical value in their range."""
+        typical = {v.name: min(max(v.lo, _TYPICAL), v.hi) for v in e.variables()}
+        return max(0, e.evaluate({**typical, **self.hints}))
 
-    def points(self, axes: frozenset[Var] | set[Var]) -> float:
+    def points(self, axes: Iterable[Var]) -> float:
         """Number of points of a set of axes."""
         total = 1  # an integer: the order of a set must not show in the last digit
         for axis in axes:
-            total *= self.extent(axis)
+            if axis not in self._extents:
+                self._extents[axis] = self.size(axis.extent)
+            total *= self._extents[axis]
         return float(total)
 
-    def time_us(self, flops: float, bytes_: float) -> float:
-        """One launch that does this work."""
+    def work_us(self, flops: float, bytes_: float) -> float:
+        """The work of one kernel, without its launch."""
         t = self.target
-        small = bytes_ < t.l2_bytes
-        rate = t.bandwidth_gbs * (4 if small else 1)
+        rate = t.bandwidth_gbs * (4 if bytes_ < t.l2_bytes else 1)
         compute, memory = flops / (t.gflops * t.cores), bytes_ / rate
-        return t.launch_us + (max(compute, memory) + _OVERLAP * min(compute, memory)) / 1e3
+        return (max(compute, memory) + _OVERLAP * min(compute, memory)) / 1e3
 
 
 def kernel_us(
     machine: Machine, axes: tuple[Var, ...], value: Term, item_bytes: float,
-    buffers: Callable[[str], tuple[float, float]],
+    buffers: Mapping[str, tuple[float, float]],
 ) -> float:  # fmt: skip
     """The time to store `value` for every point of `axes`; `buffers` gives elements and bytes
     an element of a buffer."""
@@ -88,14 +76,12 @@ def kernel_us(
     walk.visit(value, _Place())
     if walk.illegal or len(walk.seen) > _LARGEST_TERM:
         return NEVER
-    bytes_ = machine.points(walk.free) * item_bytes
+    bytes_ = machine.points(axes) * item_bytes
     for name, points in walk.loads.items():
-        elements, size = buffers(name)
+        elements, size = buffers[name]
         bytes_ += min(elements, points) * size
-    loops = max(0, len(walk.contractions) - 1)
-    clutter = 1 + walk.clutter + _SECOND_LOOP * loops
-    launch = machine.target.launch_us
-    return launch + (machine.time_us(walk.flops, bytes_) - launch) * clutter
+    clutter = 1 + walk.clutter + _SECOND_LOOP * max(0, len(walk.contractions) - 1)
+    return machine.target.launch_us + machine.work_us(walk.flops, bytes_) * clutter
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +98,12 @@ class _Walk:
     """Adds up the work of every distinct subterm."""
 
     def __init__(self, machine: Machine, free: frozenset[Var]) -> None:
-        self.machine, self.free = machine, free
+        self.points, self.free = machine.points, free
         self.seen: set[Term] = set()
-        self.flops = 0.0
         self.loads: dict[str, float] = {}
-        self.illegal = False
-        self.clutter = 0.0
         self.contractions: set[tuple[Var, ...]] = set()
+        self.illegal = False
+        self.flops = self.clutter = 0.0
 
     def visit(self, t: Term, place: _Place) -> None:
         """Adds the work of a subterm, once."""
@@ -128,50 +113,42 @@ class _Walk:
         if t.op in REDUCTIONS:
             self._reduction(t, place)
             return
-        axes = t.free & (self.free | place.bound)
-        if WEIGHTS[t.op]:
-            self.flops += WEIGHTS[t.op] * self.machine.points(axes) * self._again(axes, place)
-            if place.shared and not place.online and t.op not in ("cast", "cond", "index"):
-                self.clutter += _OPERATION * WEIGHTS[t.op]
-        if t.op == "load":
-            for inner in postorder(t):
-                if inner.op == "load":
-                    points = self.machine.points(inner.free & (self.free | place.bound))
-                    self.loads[inner.buffer] = max(self.loads.get(inner.buffer, 0.0), points)
+        known = self.free | place.bound
+        self._count(WEIGHTS[t.op], t.free & known, place)
+        if place.shared and not place.online and t.op not in ("cast", "cond", "index"):
+            self.clutter += _OPERATION * WEIGHTS[t.op]
+        for inner in postorder(t) if t.op == "load" else ():
+            if inner.op == "load":
+                points = self.points(inner.free & known)
+                self.loads[inner.buffer] = max(self.loads.get(inner.buffer, 0.0), points)
         for a in t.args:
             self.visit(a, place)
 
-    def _again(self, axes: frozenset[Var], place: _Place) -> float:
-        """How often a value is computed again for results that do not depend on it."""
-        factor = 1.0
+    def _count(
+        self, flops: float, axes: frozenset[Var], place: _Place, kept: frozenset[Var] | None = None
+    ) -> None:
+        """Adds `flops` for every point of `axes`, and again for the results that do not depend on
+        the axes of the value (`kept` if it has fewer)."""
+        again = 1.0
         for domain, tile in place.shared:
-            factor *= max(1.0, self.machine.points(domain - axes) / tile)
-        return factor
+            again *= max(1.0, self.points(domain - (axes if kept is None else kept)) / tile)
+        self.flops += flops * self.points(axes) * again
 
     def _reduction(self, t: Term, place: _Place) -> None:
-        own = frozenset(t.axes)
-        known = self.free | place.bound
+        own, known = frozenset(t.axes), self.free | place.bound
+        bound, result = place.bound | own, t.free & known
         rows = tuple((domain, _ROW_TILE) for domain, _ in place.shared)
-        result = t.free & known
-        points = self.machine.points
         if not place.online and not t.free.isdisjoint(place.bound):
-            self.illegal |= points(own) > SMALL_LOOP or not self.free <= result
-        if any(a.op == "mul" for a in t.args[-1:]) and not place.bound:
-            self.contractions.add(t.axes)
-        outer = _Place(place.bound, rows)
-        if place.shared and not place.online and t.free.isdisjoint(place.bound):
+            self.illegal |= self.points(own) > SMALL_LOOP or not self.free <= result
+        elif place.shared and not place.online:
             self.clutter += _STATISTIC
-        inside = frozenset().union(*(a.free for a in t.args)) & (known | own)
-        self.flops += WEIGHTS[t.op] * points(inside) * self._again(result, outer)
-        bound = place.bound | own
-        body = _Place(bound, (*rows, (result, _OPERAND_TILE)))
+        if t.args[-1].op == "mul" and not place.bound:
+            self.contractions.add(t.axes)
+        inside = _NONE.union(*(a.free for a in t.args)) & (known | own)
+        self._count(WEIGHTS[t.op], inside, _Place(place.bound, rows), result)
         if t.op == "rsum":
-            x, v = t.args
             logits = _Place(bound, (*rows, (result, _ROW_TILE)), online=True)
-            axes = x.free & (known | own)
-            self.flops += POWER * points(axes) * self._again(axes, logits)
-            self.visit(x, logits)
-            self.visit(v, body)
-            return
-        for a in t.args:
-            self.visit(a, body)
+            self._count(POWER, t.args[0].free & (known | own), logits)
+            self.visit(t.args[0], logits)
+        for a in t.args[t.op == "rsum" :]:
+            self.visit(a, _Place(bound, (*rows, (result, _OPERAND_TILE))))
