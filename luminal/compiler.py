@@ -36,8 +36,6 @@ from luminal.search.strategy import choose
 from luminal.search.timing import Outcome, Trial
 from luminal.search.worker import Worker, WorkerFailed
 
-__all__ = ["Compiled", "Progress", "Stats", "compile_graph"]
-
 PLANS = 3
 
 
@@ -103,12 +101,16 @@ def compile_graph(
     """
     config = config or from_environment()
     with progress_bar(config) as shown:
-        return _compile(graph, config, hints or {}, weights or {}, progress or shown)
+        return _compile(graph, config, hints or {}, weights or {}, progress or shown or _silent)
+
+
+def _silent(text: str, share: float) -> None:
+    pass
 
 
 def _compile(
     graph: Graph, config: Config, hints: Mapping[str, int], weights: Mapping[str, np.ndarray],
-    progress: Progress | None,
+    progress: Progress,
 ) -> Compiled:  # fmt: skip
     start = time.perf_counter()
     verify_graph(graph)
@@ -131,8 +133,7 @@ def _compile(
     objects = []
     for number, code in enumerate(program.codes):
         objects.append(cache.machine_code(code.source, target))
-        if progress is not None:
-            progress(f"machine code {number + 1}/{len(program.codes)}", number / len(program.codes))
+        progress(f"machine code {number + 1}/{len(program.codes)}", number / len(program.codes))
     executor = Executor(program, objects, config.threads or None)
     end = time.perf_counter()
     stats = Stats(len(program.plan.kernels), 0, searched - start, end - searched, end - start,

@@ -11,18 +11,6 @@ LuminalError
 └── InternalError     a bug in luminal itself: names the stage and where the dump lies
 """
 
-__all__ = [
-    "ArgumentError",
-    "DTypeError",
-    "DeviceError",
-    "InternalError",
-    "LuminalError",
-    "OutOfRangeError",
-    "ShapeError",
-    "UnsupportedError",
-    "WeightsError",
-]
-
 
 class LuminalError(Exception):
     """Base of all errors of luminal; the text says what is wrong and what to try."""

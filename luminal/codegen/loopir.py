@@ -11,45 +11,21 @@ from dataclasses import dataclass, field
 
 from luminal.ir.dtype import DType
 
-__all__ = [
-    "Block", "Fail", "For", "Function", "If", "Let", "Literal", "Load", "OPS", "Operand",
-    "Prefetch",
-    "Statement", "Store", "Value",
-]  # fmt: skip
-
 OPS = {
-    "add": "a + b (ints wrap)",
-    "sub": "a - b",
-    "mul": "a * b",
-    "div": "a / b, floats",
+    "add": "a + b (ints wrap)", "sub": "a - b", "mul": "a * b", "div": "a / b, floats",
     "fma": "a * b + c, floats, one rounding where the target has it",
-    "mod": "C fmod; ints: sign of the dividend, x mod 0 = 0",
-    "udiv": "a // b, ints >= 0, b > 0",
-    "urem": "a % b, ints >= 0, b > 0",
-    "floordiv": "floor(a / b), signed, b > 0",
-    "floormod": "a - b * floor(a / b), b > 0",
-    "min": "smaller of two ints",
-    "max": "larger of two numbers; NaN wins",
-    "lt": "a < b; false with NaN",
-    "le": "a <= b",
-    "eq": "a == b",
-    "and": "bools",
-    "or": "bools",
-    "not": "bool",
-    "select": "c ? a : b",
-    "exp2": "2 ** a",
-    "log2": "base-2 logarithm",
-    "sin": "sine",
-    "sqrt": "square root",
-    "recip": "1 / a",
-    "cast": "to the dtype of the result, as ir/interp.py defines it",
-    "splat": "scalar to every lane",
-    "lanes": "0, 1, 2, ... as a vector; no argument",
+    "mod": "C fmod; ints: sign of the dividend, x mod 0 = 0", "udiv": "a // b, ints >= 0, b > 0",
+    "urem": "a % b, ints >= 0, b > 0", "floordiv": "floor(a / b), signed, b > 0",
+    "floormod": "a - b * floor(a / b), b > 0", "min": "smaller of two ints",
+    "max": "larger of two numbers; NaN wins", "lt": "a < b; false with NaN", "le": "a <= b",
+    "eq": "a == b", "and": "bools", "or": "bools", "not": "bool", "select": "c ? a : b",
+    "exp2": "2 ** a", "log2": "base-2 logarithm", "sin": "sine", "sqrt": "square root",
+    "recip": "1 / a", "cast": "to the dtype of the result, as ir/interp.py defines it",
+    "splat": "scalar to every lane", "lanes": "0, 1, 2, ... as a vector; no argument",
     "shuffle": "lanes `attr` of the concatenation of a and b",
-    "reduce_add": "sum of the lanes, any order",
-    "reduce_max": "maximum of the lanes; NaN wins",
+    "reduce_add": "sum of the lanes, any order", "reduce_max": "maximum of the lanes; NaN wins",
     "dot4": "c + sums of 4 adjacent products: a u8 or i8, b i8, 4n lanes each; c i32, n lanes",
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

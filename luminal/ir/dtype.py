@@ -10,12 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = [
-    "ALL", "DType", "accumulator", "bf16", "boolean", "by_name", "e8m0", "f16", "f32",
-    "f4e2m1", "f64",
-    "f8e4m3", "f8e5m2", "from_numpy", "i16", "i32", "i4", "i64", "i8", "promote", "u4", "u8",
-]  # fmt: skip
-
 
 @dataclass(frozen=True, slots=True)
 class DType:
@@ -101,13 +95,11 @@ def promote(a: DType, b: DType) -> DType:
     """
     if a == b:
         return a
-    if a.is_float or b.is_float:
-        if a.is_float and b.is_float:
-            return a if a.bits > b.bits else b if b.bits > a.bits else f32
-        return a if a.is_float else b
-    if a.kind == "b" or b.kind == "b":
-        return b if a.kind == "b" else a
-    if a.kind == b.kind:
-        return a if a.bits >= b.bits else b
-    signed = a if a.kind == "i" else b
-    return signed if signed.bits > 8 else i16
+    low, high = sorted((a, b), key=lambda d: ("biuf".index(d.kind), d.bits))
+    if low.kind == "b" or low.is_float != high.is_float:
+        return high
+    if high.is_float:
+        return f32 if low.bits == high.bits else high
+    if low.kind == high.kind:
+        return high
+    return low if low.bits > 8 else i16

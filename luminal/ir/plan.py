@@ -16,20 +16,6 @@ from luminal.ir.graph import ConstantData
 from luminal.ir.term import Term, index, postorder
 from luminal.ir.view import Shape
 
-__all__ = [
-    "Buffer",
-    "Item",
-    "Kernel",
-    "Loop",
-    "Online",
-    "Plan",
-    "Reg",
-    "Schedule",
-    "Stage",
-    "Store",
-    "with_sizes",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Buffer:

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from luminal.ir.plan import Plan
 from luminal.ir.target import Target
 
-__all__ = ["KernelCode", "Program"]
-
 
 @dataclass(frozen=True, slots=True)
 class KernelCode:

@@ -13,8 +13,6 @@ from luminal.ir.expr import Expr, Var
 from luminal.ir.graph import ConstantData
 from luminal.ir.view import Shape
 
-__all__ = ["Call", "Choice", "Cut", "Region", "Result", "Source", "Space", "Value"]
-
 
 @dataclass(frozen=True, slots=True)
 class Choice:

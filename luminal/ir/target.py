@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 from luminal.ir.dtype import DType
 
-__all__ = ["Target"]
-
 
 @dataclass(frozen=True, slots=True)
 class Target:

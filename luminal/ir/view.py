@@ -11,11 +11,6 @@ from functools import lru_cache
 
 from luminal.ir.expr import Expr, ExprLike, Var, axis_var, const, is_nonnegative, prod, to_expr
 
-__all__ = [
-    "Shape", "View", "axes_of", "expand", "flip", "identity", "pad", "permute", "reshape",
-    "slice_", "unfold",
-]  # fmt: skip
-
 Shape = tuple[Expr, ...]
 
 
