@@ -7,7 +7,7 @@ Out: arrays. Every backend and every rule is tested against this file; it must n
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,11 +20,16 @@ from luminal.ir.graph import ConstantData, Edge, Graph, Node
 from luminal.ir.numeric import apply, cast, decode, encode, full, lowest, value_dtype
 from luminal.ir.ops import PRIMITIVES
 from luminal.ir.plan import Kernel, Plan
-from luminal.ir.term import REDUCTIONS, Data, Term
+from luminal.ir.term import REDUCTIONS, Data, Term, data_atoms
 from luminal.ir.view import axes_of
 
 Sizes = Mapping[str, int]
 Arrays = Mapping[str, np.ndarray]
+Stack = list[tuple[str, np.ndarray]]
+
+
+def _stack(axes: tuple[Var, ...], ranges: Iterable[np.ndarray]) -> Stack:
+    return [(a.name, r) for a, r in zip(axes, ranges, strict=True)]
 
 
 def _sizes(shape: Sequence[Expr], dims: Sizes) -> tuple[int, ...]:
@@ -139,99 +144,89 @@ class GraphRun:
         return apply(PRIMITIVES[node.op].term, self.dtype(node.inputs[0]), *args)
 
 
-class _Values(dict[Any, Any]):
-    """Values of axes and dims by name, and of data atoms when they are asked for."""
-
-    terms: _Terms
-
-    def __missing__(self, key: object) -> np.ndarray:
-        if isinstance(key, Data):
-            return self.terms.data(key)
-        raise KeyError(key)
-
-
 class _Terms:
-    """Evaluates terms over a stack of axes; dimension p of every array is axis p of the stack."""
+    """Values of terms over a stack of axes: dimension p of every array is axis p of the stack.
+    `mask` says where index data must be in range."""
 
-    def __init__(self, buffers: Arrays, dims: Sizes, axes: list[tuple[str, np.ndarray]]) -> None:
+    def __init__(self, buffers: Arrays, dims: Sizes, axes: Stack, mask: np.ndarray | None = None):
         self.buffers, self.dims, self.axes = buffers, dims, axes
-        self.mask = np.ones((1,) * len(axes), bool)
-        self.memo: dict[object, tuple[np.ndarray, object]] = {}
+        self.mask = np.ones((1,) * len(axes), bool) if mask is None else mask
+        grids = _grids([values for _, values in axes])
+        self.env: dict[Any, Any] = {**dims, **{n: g for (n, _), g in zip(axes, grids, strict=True)}}
+        self.memo: dict[tuple[Term, int], tuple[np.ndarray, np.ndarray]] = {}
+        self.inner: dict[object, tuple[_Terms, np.ndarray]] = {}
 
-    def expr(self, e: Expr) -> np.ndarray:
-        grids = _grids([values for _, values in self.axes])
-        env = _Values({**self.dims, **{a: g for (a, _), g in zip(self.axes, grids, strict=True)}})
-        env.terms = self
-        return np.asarray(e.evaluate(env))
+    def expr(self, e: Expr, mask: np.ndarray) -> np.ndarray:
+        return np.asarray(e.evaluate(self.env | {d: self.data(d, mask) for d in data_atoms(e)}))
 
-    def data(self, atom: Data) -> np.ndarray:
-        index = self.value(atom.term).astype(np.int64)
+    def data(self, atom: Data, mask: np.ndarray) -> np.ndarray:
+        index = self.value(atom.term, mask).astype(np.int64)
         if atom.extent is not None:
-            _check(index, int(self.expr(atom.extent)), self.mask)
+            _check(index, int(self.expr(atom.extent, mask)), mask)
         return np.clip(index, atom.lo, atom.hi)
 
-    def value(self, term: Term) -> np.ndarray:
-        key = (term, tuple(n for n, _ in self.axes), id(self.mask))
+    def value(self, term: Term, mask: np.ndarray) -> np.ndarray:
+        key = term, id(mask)
         if key not in self.memo:
-            value = np.asarray(self._value(term))
-            self.memo[key] = (
-                (value if value.ndim else value.reshape(self.mask.ndim * (1,))),
-                self.mask,
-            )
+            value = np.asarray(self._value(term, mask))
+            self.memo[key] = value.reshape(value.shape or (1,) * mask.ndim), mask
         return self.memo[key][0]
 
-    def _value(self, t: Term) -> np.ndarray:
+    def _value(self, t: Term, mask: np.ndarray) -> np.ndarray:
         match t.op:
             case "const":
                 return full(t.payload, t.dtype)
             case "index":
-                return self.expr(t.expr).astype(t.dtype.np)
+                return self.expr(t.expr, mask).astype(t.dtype.np)
             case "cond":
-                return self.expr(t.expr) >= 0
+                return self.expr(t.expr, mask) >= 0
             case "load":
-                return _read(self.buffers[t.buffer], [self.expr(e) for e in t.indices])
+                return _read(self.buffers[t.buffer], [self.expr(e, mask) for e in t.indices])
             case "select":
-                outer, c = self.mask, self.value(t.args[0])
-                self.mask = outer & c
-                a = self.value(t.args[1])
-                self.mask = outer & ~c
-                b = self.value(t.args[2])
-                self.mask = outer
-                return np.where(c, a, b)
+                c = self.value(t.args[0], mask)
+                yes, no = self.value(t.args[1], mask & c), self.value(t.args[2], mask & ~c)
+                return np.where(c, yes, no)
             case "cast":
-                return cast(self.value(t.args[0]), t.args[0].dtype, t.dtype)
+                return cast(self.value(t.args[0], mask), t.args[0].dtype, t.dtype)
         if t.op in REDUCTIONS:
-            return self._reduce(t)
-        return apply(t.op, t.args[0].dtype, *map(self.value, t.args))
+            return self._reduce(t, mask)
+        return apply(t.op, t.args[0].dtype, *(self.value(a, mask) for a in t.args))
 
-    def _reduce(self, t: Term) -> np.ndarray:
-        outer, mask, depth = self.axes, self.mask, len(self.axes)
-        sizes = _sizes([a.extent for a in t.axes], self.dims)
-        last = tuple(range(depth, depth + len(sizes)))
-        self.axes = [*outer, *((a.name, np.arange(n)) for a, n in zip(t.axes, sizes, strict=True))]
-        self.mask = mask.reshape(*mask.shape, *(1 for _ in sizes))
-        args = [self._whole(self.value(a), sizes) for a in t.args[:-1]]
-        if t.op in ("sum", "rsum") and t.dtype.is_float:
-            factors = [self.value(f) for f in product_factors(t.args[-1])]
-        else:
-            factors = [self._whole(self.value(t.args[-1]), sizes)]
-        self.axes, self.mask = outer, mask
+    def _inside(self, axes: tuple[Var, ...], mask: np.ndarray) -> _Terms:
+        """The evaluator inside a reduction over more axes; shared, so that values are too."""
+        key = axes, id(mask)
+        if key not in self.inner:
+            sizes = _sizes([a.extent for a in axes], self.dims)
+            stack = _stack(axes, map(np.arange, sizes))
+            wide = mask.reshape(*mask.shape, *(1 for _ in axes))
+            self.inner[key] = _Terms(self.buffers, self.dims, self.axes + stack, wide), mask
+        return self.inner[key][0]
+
+    def _reduce(self, t: Term, mask: np.ndarray) -> np.ndarray:
+        inner, depth = self._inside(t.axes, mask), len(self.axes)
+        sizes = tuple(len(values) for _, values in inner.axes[depth:])
+        last = tuple(range(depth, len(inner.axes)))
+
+        def whole(x: np.ndarray) -> np.ndarray:
+            return np.broadcast_to(x, (*x.shape[:depth], *sizes))
+
+        products = t.op in ("sum", "rsum") and t.dtype.is_float
+        parts = _factors(t.args[-1]) if products else t.args[-1:]
+        factors = [inner.value(f, inner.mask) for f in parts]
         match t.op:
             case "rsum":
-                top = np.max(args[0], axis=last, keepdims=True, initial=-np.inf)
-                factors.append(np.exp2(args[0] - np.maximum(top, np.finfo(args[0].dtype).min)))
+                x = whole(inner.value(t.args[0], inner.mask))
+                top = np.max(x, axis=last, keepdims=True, initial=np.finfo(x.dtype).min)
+                factors.append(np.exp2(x - top))
             case "rmax":
-                return _max(factors[0], last, t.dtype)
+                return _max(whole(factors[0]), last, t.dtype)
             case "wsum":
-                x = factors[0].astype(np.float64)
+                x = whole(factors[0]).astype(np.float64)
                 total = ((x - x.mean(axis=last, keepdims=True)) ** 2).sum(axis=last)
                 return _round(total.astype(value_dtype(t.dtype)), t.dtype)
         if len(factors) == 1:
-            return _sum(self._whole(factors[0], sizes), last, t.dtype)
+            return _sum(whole(factors[0]), last, t.dtype)
         return _round(_contract(factors, sizes).astype(value_dtype(t.dtype)), t.dtype)
-
-    def _whole(self, x: np.ndarray, sizes: tuple[int, ...]) -> np.ndarray:
-        return np.broadcast_to(x, (*x.shape[: x.ndim - len(sizes)], *sizes))
 
 
 def _contract(factors: list[np.ndarray], sizes: tuple[int, ...]) -> np.ndarray:
@@ -247,11 +242,10 @@ def _contract(factors: list[np.ndarray], sizes: tuple[int, ...]) -> np.ndarray:
     return np.asarray(total * unseen).reshape(shape[:depth])
 
 
-def product_factors(term: Term) -> tuple[Term, ...]:
-    """The factors of a product of products."""
+def _factors(term: Term) -> tuple[Term, ...]:
     if term.op != "mul" or accumulator(term.dtype) != term.dtype:
         return (term,)
-    return product_factors(term.args[0]) + product_factors(term.args[1])
+    return _factors(term.args[0]) + _factors(term.args[1])
 
 
 def eval_term(
@@ -259,9 +253,9 @@ def eval_term(
 ) -> np.ndarray:
     """Values of a term for every point of `axes`; `buffers` hold decoded values."""
     sizes = _sizes([a.extent for a in axes], dims or {})
-    stack = [(a.name, np.arange(n)) for a, n in zip(axes, sizes, strict=True)]
+    terms = _Terms(buffers, dims or {}, _stack(axes, map(np.arange, sizes)))
     with np.errstate(all="ignore"):
-        return np.broadcast_to(_Terms(buffers, dims or {}, stack).value(term), sizes)
+        return np.broadcast_to(terms.value(term, terms.mask), sizes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,14 +269,16 @@ class Points:
 
 def _stored(kernel: Kernel, buffers: Arrays, dims: Sizes, ranges: list[np.ndarray]) -> list[Points]:
     """What a kernel stores for these ranges of its axes."""
-    stack = [(a.name, r) for a, r in zip(kernel.axes, ranges, strict=True)]
-    terms, shape = _Terms(buffers, dims, stack), tuple(map(len, ranges))
+    terms, shape = _Terms(buffers, dims, _stack(kernel.axes, ranges)), tuple(map(len, ranges))
     with np.errstate(all="ignore"):
         return [
-            Points(s.buffer, tuple(np.broadcast_to(terms.expr(e), shape) for e in s.index),
-                   np.broadcast_to(terms.value(s.value), shape))
+            Points(
+                s.buffer,
+                tuple(np.broadcast_to(terms.expr(e, terms.mask), shape) for e in s.index),
+                np.broadcast_to(terms.value(s.value, terms.mask), shape),
+            )
             for s in kernel.stores
-        ]  # fmt: skip
+        ]
 
 
 def sample_kernel(
