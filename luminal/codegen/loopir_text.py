@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import fields
 from functools import partial
 from typing import Any
 
@@ -42,20 +43,12 @@ def _lines(
     yield f"    yields({', '.join(passed)})"
 
 
+def _item(v: Any) -> str:
+    return _text(v) if isinstance(v, Operand) else repr(v)
+
+
 def _statement(s: ir.Statement) -> Iterator[str]:
-    mask = f", {_text(s.mask)}" if isinstance(s, ir.Load | ir.Store) and s.mask is not None else ""
     match s:
-        case ir.Let():
-            attr = f", attr={list(s.attr)}" if s.attr else ""
-            yield f"{_typed(s.result)} = {s.op}_({_texts(*s.args)}{attr})"
-        case ir.Load():
-            yield f"{_typed(s.result)} = load({s.base!r}, {s.dtype}, {_text(s.offset)}{mask})"
-        case ir.Store():
-            yield f"store({s.base!r}, {s.dtype}, {_texts(s.offset, s.value)}{mask})"
-        case ir.Prefetch():
-            yield f"prefetch({s.base!r}, {s.dtype}, {_text(s.offset)})"
-        case ir.Fail():
-            yield f"fail({_text(s.condition)})"
         case ir.For():
             names = _texts(s.var, *(inside for inside, _ in s.carried))
             yield f"for {names} in span({_texts(s.lo, s.hi, *(first for _, first in s.carried))}):"
@@ -65,6 +58,13 @@ def _statement(s: ir.Statement) -> Iterator[str]:
             yield from _lines(s.then, s.results, s.then_yields)
             yield "else:"
             yield from _lines(s.orelse, s.results, s.else_yields)
+        case ir.Let():
+            attr = f", attr={list(s.attr)}" if s.attr else ""
+            yield f"{_typed(s.result)} = {s.op}_({_texts(*s.args)}{attr})"
+        case _:
+            values = [getattr(s, f.name) for f in fields(s) if f.name != "result"]
+            call = f"{type(s).__name__.lower()}({', '.join(_item(v) for v in values if v)})"
+            yield f"{_typed(s.result)} = {call}" if isinstance(s, ir.Load) else call
 
 
 def function_text(f: ir.Function) -> str:

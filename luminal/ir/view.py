@@ -6,7 +6,8 @@ source wherever every expression of `valid` is >= 0, and the value `fill` elsewh
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from luminal.ir.expr import Expr, ExprLike, Var, axis_var, const, is_nonnegative, prod, to_expr
@@ -119,19 +120,22 @@ def _split_dims(shape: Shape, new: Shape) -> tuple[Expr, ...] | None:
     return tuple(index) if position == len(new) else None
 
 
-def slice_(shape: Shape, axis: int, start: ExprLike, size: ExprLike, step: int = 1) -> View:
-    """size elements along `axis` from `start` (>= 0), `step` apart (may be negative)."""
+def _along(shape: Shape, axis: int, size: ExprLike, place: Callable[[Expr], Expr]) -> View:
+    """`axis` gets another size; element i of it is element place(i) of the source."""
     new = (*shape[:axis], to_expr(size), *shape[axis + 1 :])
     index = _exprs(new)
-    index[axis] = to_expr(start) + index[axis] * step
+    index[axis] = place(index[axis])
     return View(new, shape, tuple(index))
+
+
+def slice_(shape: Shape, axis: int, start: ExprLike, size: ExprLike, step: int = 1) -> View:
+    """size elements along `axis` from `start` (>= 0), `step` apart (may be negative)."""
+    return _along(shape, axis, size, lambda i: to_expr(start) + i * step)
 
 
 def flip(shape: Shape, axis: int) -> View:
     """Reversed along `axis`."""
-    index = _exprs(shape)
-    index[axis] = shape[axis] - 1 - index[axis]
-    return View(shape, shape, tuple(index))
+    return _along(shape, axis, shape[axis], lambda i: shape[axis] - 1 - i)
 
 
 def pad(
@@ -142,17 +146,13 @@ def pad(
 
     Negative amounts crop.
     """
-    before, after, step = to_expr(before), to_expr(after), inner + 1
+    before, step = to_expr(before), inner + 1
     size = before + (shape[axis] - 1) * step + 1 + after
-    new = (*shape[:axis], size, *shape[axis + 1 :])
-    index = _exprs(new)
-    offset = index[axis] - before
+    view = _along(shape, axis, size, lambda i: (i - before) // step)
+    offset = to_expr(axes_of(view.shape)[axis]) - before
     valid = [offset, (shape[axis] - 1) * step - offset]
-    if step > 1:
-        valid.append(-(offset % step))
-    index[axis] = offset // step
-    kept = tuple(e for e in valid if not is_nonnegative(e))
-    return View(new, shape, tuple(index), kept, fill)
+    valid += [-(offset % step)] if step > 1 else []
+    return replace(view, valid=tuple(e for e in valid if not is_nonnegative(e)), fill=fill)
 
 
 def unfold(shape: Shape, axis: int, size: int, step: int, dilation: int = 1) -> View:
