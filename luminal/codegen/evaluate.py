@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from luminal.codegen.integers import Integers
+from luminal.codegen.emitter import Emitter
 from luminal.codegen.loopir import Literal, Operand
-from luminal.codegen.memory import Address, Memory, Place, address_of, loaded_dtype
+from luminal.codegen.memory import Address, Memory, Place, address_of
 from luminal.codegen.schedule_rules import IllegalSchedule
 from luminal.codegen.terms import in_range
 from luminal.codegen.tile import Nest, Replica, Tile
@@ -26,19 +26,18 @@ from luminal.ir.term import REDUCTIONS, Data, Term, data_atoms
 class Evaluator:
     """Evaluates terms; reductions must have been put into the tile's memo before."""
 
-    def __init__(self, integers: Integers, places: dict[str, Place]) -> None:
-        self.arith, self.emit, self.integers = integers.arith, integers.emit, integers
-        self.memory = Memory(integers.arith, integers)
+    def __init__(self, emit: Emitter, places: dict[str, Place]) -> None:
+        self.emit, self.memory = emit, Memory(emit)
         self.places = places
         self.uses: dict[Term, int] = {}
         self._blind: dict[Term, bool] = {}
-        integers.data_value = self._data
+        emit.data_value = self._data
 
     def extend(self, tile: Tile, regs: Iterable[Reg], prefix: str, nest: Nest) -> Tile:
         """The tile with further register axes, its lane variable known here."""
         new = tile.extend(regs, prefix, nest)
         if new.lane is not None and new.lane is not tile.lane:
-            self.integers.variables[new.lane] = self.emit.let("lanes", (), i64, new.lanes)
+            self.emit.variables[new.lane] = self.emit.let("lanes", (), i64, new.lanes)
         return new
 
     def value(self, t: Term, tile: Tile, u: Replica, mask: Operand | None = None) -> Operand:
@@ -79,7 +78,7 @@ class Evaluator:
             case "load":
                 return self._load(t, tile, u, mask)
             case "index":
-                return self.arith.convert(self._integer(t.expr, tile, u, mask), t.dtype)
+                return self.emit.convert(self._integer(t.expr, tile, u, mask), t.dtype)
             case "cond":
                 return self._cond(t.expr, tile, u, mask)
             case "select":
@@ -91,23 +90,12 @@ class Evaluator:
         return self._apply(op, t, args)
 
     def _apply(self, op: str, t: Term, args: list[Operand]) -> Operand:
-        arith = self.arith
-        match op:
-            case "cast":
-                return arith.convert(arith.convert(args[0], t.dtype), accumulator(t.dtype))
-            case "max":
-                return arith.larger(*args)
-            case "and":
-                return arith.both(*args)
-            case "or":
-                return arith.either(*args)
-            case "not":
-                return arith.negate(*args)
-            case "lt":
-                return arith.apply(op, *args)
-        special = {"add": arith.add, "mul": arith.mul, "fma": arith.fma}.get(op)
-        result = special(*args) if special is not None else arith.apply(op, *args)
-        return arith.rounded(result, t.dtype)
+        if op == "cast":
+            result = self.emit.convert(args[0], t.dtype)
+            return self.emit.convert(result, accumulator(t.dtype))
+        result = self.emit.apply(op, *args)
+        exact = op in ("max", "and", "or", "not", "lt")
+        return result if exact else self.emit.rounded(result, t.dtype)
 
     def _contracted(self, t: Term) -> tuple[str, tuple[Term, ...]]:
         """The operation and its operands: a*b + c is an fma, a + b*-1 is a - b, and a * (1/b) a
@@ -131,14 +119,14 @@ class Evaluator:
             return self.value(t.args[1 if condition.value else 2], tile, u, mask)
         sides = [condition, condition]
         if not self._needs_no_mask(t.args[2]):
-            sides[1] = self.arith.negate(condition)
+            sides[1] = self.emit.negate(condition)
         masks = [self.both(mask, side) for side in sides]
         values = [self.value(a, tile, u, m) for a, m in zip(t.args[1:], masks, strict=True)]
-        return self.arith.choose(condition, *values)
+        return self.emit.choose(condition, *values)
 
     def both(self, a: Operand | None, b: Operand | None) -> Operand | None:
         """Where both masks let pass; None lets everything pass."""
-        return b if a is None else a if b is None else self.arith.both(a, b)
+        return b if a is None else a if b is None else self.emit.both(a, b)
 
     # ---- index expressions and masks
 
@@ -150,7 +138,7 @@ class Evaluator:
         found = self.expression(e, tile, u)
         if any(data_atoms(found)):
             mask = self.both(mask, self.lane_mask(tile, u))
-        return self.integers.operand(found, mask)
+        return self.emit.index(found, mask)
 
     def _cond(self, e: Expr, tile: Tile, u: Replica, mask: Operand | None) -> Operand:
         found = self.expression(e, tile, u)
@@ -162,10 +150,10 @@ class Evaluator:
         narrow = found.lo > -(1 << 30) and found.hi < 1 << 30
         if tile.lane is not None and stride is not None and stride.value and narrow:
             if not any(data_atoms(found)):  # lanes as 32-bit numbers
-                rest = self.integers.operand(stride * to_expr(tile.lane) - found, mask)
-                lanes = self.arith.mul(self.lane_numbers(tile.lanes), Literal(stride.value, i32))
-                return self.arith.apply("le", self.arith.convert(rest, i32), lanes)
-        return self.arith.apply("le", Literal(0, i64), self._integer(e, tile, u, mask))
+                rest = self.emit.index(stride * to_expr(tile.lane) - found, mask)
+                lanes = self.emit.mul(self.lane_numbers(tile.lanes), Literal(stride.value, i32))
+                return self.emit.apply("le", self.emit.convert(rest, i32), lanes)
+        return self.emit.apply("le", Literal(0, i64), self._integer(e, tile, u, mask))
 
     def lane_numbers(self, lanes: int) -> Operand:
         """0, 1, 2, ... as 32-bit integers."""
@@ -180,8 +168,8 @@ class Evaluator:
         if offset not in tile.masks or not (found is None or self.emit.alive(found)):
             rest, found = tile.left[tile.lane_axis].expr - offset, None
             if not is_nonnegative(rest - tile.lanes):
-                limit = self.arith.convert(self.integers.operand(rest), i32)
-                found = self.arith.apply("lt", self.lane_numbers(tile.lanes), limit)
+                limit = self.emit.convert(self.emit.index(rest), i32)
+                found = self.emit.apply("lt", self.lane_numbers(tile.lanes), limit)
             tile.masks[offset] = found
         return found
 
@@ -193,7 +181,7 @@ class Evaluator:
         needed = data_mask = mask
         atoms = list(data_atoms(*t.indices))
         for extent in (a.extent for a in atoms if a.extent is not None and a.extent.lo <= 0):
-            some = self.arith.apply("lt", Literal(0, i64), self.integers.operand(extent))
+            some = self.emit.apply("lt", Literal(0, i64), self.emit.index(extent))
             needed = self.both(needed, some)  # an empty dimension has no element to clamp to
         if any(tile.lane_axis in a.variables() for a in atoms):
             data_mask = self.both(mask, self.lane_mask(tile, u))
@@ -265,10 +253,7 @@ class Evaluator:
             mask = None if place.local else self.lane_mask(tile, u)
             groups = tuple(n // 4 for n in range(width))
             mask = mask and self.emit.let("shuffle", (mask, mask), boolean, width, groups)
-        offset = self.integers.operand(base)
-        floor = self.emit.depth if place.written and not place.local else place.write_level
-        value = self.emit.load(place.name, place.dtype, offset, loaded_dtype(place.dtype), width,
-                               mask, floor, place.version)  # fmt: skip
+        value = self.memory.read(place, self.emit.index(base), width, mask)
         lanes, each = 4 * tile.lanes, tuple(range(4)) * tile.lanes
         same = width == lanes
         return value if same else self.emit.let("shuffle", (value, value), value.dtype, lanes, each)
@@ -296,22 +281,22 @@ class Evaluator:
     # ---- data atoms
 
     def _data_raw(self, atom: Data, mask: Operand | None) -> Operand:
-        known = self.integers.variables
+        known = self.emit.variables
         plain = Tile(
             {}, {}, {}, (), next((v for v in atom.variables() if known[v].lanes > 1), None)
         )
-        return self.arith.convert(self.value(atom.term, plain, (), mask), i64)
+        return self.emit.convert(self.value(atom.term, plain, (), mask), i64)
 
     def checked(self, atom: Data, mask: Operand | None) -> Operand | None:
         """Whether the value of a data atom is in range, if it is not always; an error is reported
         where it is not."""
         if atom.extent is None:
             return None
-        value, extent = self._data_raw(atom, mask), self.integers.operand(atom.extent)
-        low = self.arith.apply("le", Literal(0, i64), value)
-        inside = self.arith.both(low, self.arith.apply("lt", value, extent))
-        bad = self.arith.negate(inside)
-        self.emit.fail(bad if mask is None else self.arith.both(bad, mask))
+        value, extent = self._data_raw(atom, mask), self.emit.index(atom.extent)
+        low = self.emit.apply("le", Literal(0, i64), value)
+        inside = self.emit.both(low, self.emit.apply("lt", value, extent))
+        bad = self.emit.negate(inside)
+        self.emit.fail(bad if mask is None else self.emit.both(bad, mask))
         return inside
 
     def _data(self, atom: Data, mask: Operand | None) -> Operand:
@@ -320,8 +305,8 @@ class Evaluator:
         if atom.extent is None:
             return value
         self.checked(atom, mask)
-        last = self.arith.add(self.integers.operand(atom.extent), Literal(-1, i64))
-        return self.arith.apply("max", self.arith.apply("min", value, last), Literal(0, i64))
+        last = self.emit.add(self.emit.index(atom.extent), Literal(-1, i64))
+        return self.emit.apply("max", self.emit.apply("min", value, last), Literal(0, i64))
 
 
 def _stride(address: Address, tile: Tile) -> Expr | None:

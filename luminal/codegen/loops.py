@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from luminal.codegen.integers import Integers
+from luminal.codegen.emitter import Emitter
 from luminal.codegen.loopir import Literal, Operand, Value
 from luminal.codegen.segments import Piece
 from luminal.codegen.tile import Extent, extent_of
@@ -23,8 +23,8 @@ TileBody = Callable[[Expr, Extent, Mapping[Term, bool], list[Operand]], Values]
 class LoopBuilder:
     """Emits loops and branches whose bounds are expressions."""
 
-    def __init__(self, integers: Integers) -> None:
-        self.emit, self.integers = integers.emit, integers
+    def __init__(self, emit: Emitter) -> None:
+        self.emit = emit
         self._count = 0
 
     def unique(self, name: str) -> str:
@@ -35,7 +35,7 @@ class LoopBuilder:
     def bind(self, name: str, value: Operand, lo: int, hi: int, bound: Expr | None = None) -> Expr:
         """An index variable that stands for an operand."""
         var = Var(self.unique(name), lo, max(lo, hi), bound)
-        self.integers.variables[var] = value
+        self.emit.variables[var] = value
         return to_expr(var)
 
     def run(self, lo: Expr, hi: Expr, carried: Values, body: Body, name: str) -> list[Operand]:
@@ -46,7 +46,7 @@ class LoopBuilder:
             return list(body(lo, list(carried)))
 
         def loop() -> list[Operand]:
-            first, last = self.integers.operand(lo), self.integers.operand(hi)
+            first, last = self.emit.index(lo), self.emit.index(hi)
             return self.emit.loop(first, last, carried, inside, name)
 
         def inside(var: Value, values: list[Operand]) -> Values:
@@ -63,7 +63,7 @@ class LoopBuilder:
             return list(then())
         if is_nonnegative(-1 - e):
             return list(orelse())
-        condition = self.emit.let("le", (Literal(0, i64), self.integers.operand(e)), boolean)
+        condition = self.emit.let("le", (Literal(0, i64), self.emit.index(e)), boolean)
         return self.emit.branch(condition, then, orelse)
 
     def tiles(
@@ -116,13 +116,13 @@ class LoopBuilder:
             for size in (s for s in sizes if s):
                 if sizes == [size]:
                     return list(sized(size))
-                pair = (self.integers.operand(left), Literal(size, i64))
+                pair = (self.emit.index(left), Literal(size, i64))
                 equal = self.emit.let("eq", pair, boolean)
                 values = self.emit.branch(equal, lambda n=size: sized(n), lambda v=values: v)
             return values
         if ragged:
             return self.when(left - 1, lambda: sized(self.bind(
-                "left", self.integers.operand(left), 1, tile - 1)), lambda: values)  # fmt: skip
+                "left", self.emit.index(left), 1, tile - 1)), lambda: values)  # fmt: skip
 
         def later(offset: Expr, extent: Extent, _: Mapping[Term, bool], v: list[Operand]) -> Values:
             return body(start + offset, extent, {}, v)

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from luminal.codegen.arith import Arithmetic
 from luminal.codegen.emitter import Emitter
 from luminal.codegen.evaluate import Evaluator
-from luminal.codegen.integers import Integers
-from luminal.codegen.loopir import Block, Function, Operand, Value
+from luminal.codegen.loopir import Block, Function, Operand
 from luminal.codegen.loops import LoopBuilder
 from luminal.codegen.memory import Place
 from luminal.codegen.nest import Out, State, Walker
@@ -37,9 +35,9 @@ def lower(kernel: Kernel, target: Target, buffers: Mapping[str, Buffer], name: s
                  written=b in kernel.writes(), ahead_bytes=dict(schedule.prefetch).get(b, 0))
         for b in kernel.arguments()
     }  # fmt: skip
-    integers = _integers(kernel)
-    loops, evaluator = LoopBuilder(integers), Evaluator(integers, places)
-    lo, hi = integers.emit.fresh(i64, name="lo"), integers.emit.fresh(i64, name="hi")
+    emit = Emitter(kernel.dims())
+    loops, evaluator = LoopBuilder(emit), Evaluator(emit, places)
+    lo, hi = emit.fresh(i64, name="lo"), emit.fresh(i64, name="hi")
     grid = _grid_loops(kernel, schedule)
     extents = {a.name: a.extent for a in kernel.axes}
     counts = [ceil_div(extents[g.axis], g.tile) for g in grid]
@@ -65,23 +63,14 @@ def lower(kernel: Kernel, target: Target, buffers: Mapping[str, Buffer], name: s
     cost = _block(kernel, _cost_ns(kernel, outs, buffers, target))
     dims = tuple(v.name for v in kernel.dims())
     return Function(name, kernel.arguments(), dims, tuple(walker.scratch), walker.total, lo, hi,
-                    integers.emit.scopes[0].block, *chunks, *cost)  # fmt: skip
-
-
-def _integers(kernel: Kernel) -> Integers:
-    """The emitters of one block, where the kernel's dimensions are known."""
-    integers = Integers(Arithmetic(Emitter()))
-    for v in kernel.dims():
-        integers.emit.home[v.name] = (0, integers.emit.scopes[0])
-        integers.variables[v] = Value(v.name, i64)
-    return integers
+                    emit.scopes[0].block, *chunks, *cost)  # fmt: skip
 
 
 def _block(kernel: Kernel, e: Expr) -> tuple[Block, Operand]:
     """A block that computes an expression over dimensions."""
-    integers = _integers(kernel)
-    value = integers.operand(e)
-    return integers.emit.scopes[0].block, value
+    emit = Emitter(kernel.dims())
+    value = emit.index(e)
+    return emit.scopes[0].block, value
 
 
 def _grid_loops(kernel: Kernel, schedule: Schedule) -> list[Loop]:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from luminal.codegen.arith import Arithmetic
-from luminal.codegen.integers import Integers
-from luminal.codegen.loopir import Literal, Operand, Prefetch, Store
+from luminal.codegen.emitter import Emitter
+from luminal.codegen.loopir import Literal, Operand, Prefetch, Store, Value
 from luminal.codegen.schedule_rules import IllegalSchedule
 from luminal.ir.dtype import DType, accumulator, f32, i8, i64
 from luminal.ir.expr import ONE, ZERO, Expr, Var, to_expr
@@ -76,42 +75,43 @@ def address_of(e: Expr, lane: Var | None) -> Address:
 class Memory:
     """Emits loads and stores."""
 
-    def __init__(self, arith: Arithmetic, integers: Integers) -> None:
-        self.arith, self.emit, self.integers = arith, arith.emit, integers
+    def __init__(self, emit: Emitter) -> None:
+        self.emit = emit
 
     def load(
         self, place: Place, address: Address, lanes: int, mask: Operand | None,
         data_mask: Operand | None,
     ) -> Operand:  # fmt: skip
         """The element(s) at an address, in the dtype that registers hold."""
-        floor = self.emit.depth if place.written and not place.local else place.write_level
-        offset = self._offset(address, lanes, data_mask)
-        width = 1 if address.stride == 0 else lanes
+        offset, width = self._offset(address, lanes, data_mask), 1 if address.stride == 0 else lanes
         if mask is not None:
             if mask.lanes > width:
                 width = mask.lanes
-                offset = self.arith.splat(offset, width)
-            mask = self.arith.splat(mask, width)
-        value = self.emit.load(place.name, place.dtype, offset, loaded_dtype(place.dtype), width,
-                               mask, min(floor, self.emit.depth), place.version)  # fmt: skip
-        return self.arith.convert(value, accumulator(value.dtype))
+                offset = self.emit.splat(offset, width)
+            mask = self.emit.splat(mask, width)
+        value = self.read(place, offset, width, mask)
+        return self.emit.convert(value, accumulator(value.dtype))
+
+    def read(self, place: Place, offset: Operand, lanes: int, mask: Operand | None) -> Value:
+        """What lies at an offset; a storage format is decoded."""
+        floor = self.emit.depth if place.written and not place.local else place.write_level
+        return self.emit.load(place.name, place.dtype, offset, loaded_dtype(place.dtype), lanes,
+                              mask, min(floor, self.emit.depth), place.version)  # fmt: skip
 
     def prefetch(self, place: Place, address: Address) -> None:
         """Asks for what a vector load of the innermost loop will read later, once per line."""
         bits = place.dtype.bits
         if not place.ahead_bytes or address.stride != 1 or address.constant * bits % (8 * LINE):
             return
-        ahead = address.moved(place.ahead_bytes * 8 // bits)
-        offset = self._offset(ahead, 1, None)
+        offset = self._offset(address.moved(place.ahead_bytes * 8 // bits), 1, None)
         if self.emit.level(offset) == self.emit.depth:
             self.emit.effect(Prefetch(place.name, place.dtype, offset))
 
     def _offset(self, address: Address, lanes: int, mask: Operand | None) -> Operand:
-        offset = self.integers.operand(address.base, mask)
+        offset = self.emit.index(address.base, mask)
         if offset.lanes > 1 and address.stride == 1:
-            numbers = self.emit.let("lanes", (), i64, lanes)
-            offset = self.arith.add(offset, numbers)
-        return self.arith.add(offset, Literal(address.constant, i64))
+            offset = self.emit.add(offset, self.emit.let("lanes", (), i64, lanes))
+        return self.emit.add(offset, Literal(address.constant, i64))
 
     def store(
         self, place: Place, address: Address, lanes: int, value: Operand, mask: Operand | None,
@@ -119,12 +119,11 @@ class Memory:
     ) -> None:  # fmt: skip
         """Writes a value; the dtype is converted to that of the place."""
         place.version += 1
-        value = self.arith.convert(value, place.dtype)
+        value = self.emit.convert(value, place.dtype)
         if address.stride == 0 and value.lanes > 1:
             raise IllegalSchedule("[schedule] lanes run over an axis that a store lacks.")
         width = 1 if address.stride == 0 else lanes
-        value = self.arith.splat(value, width)
+        value = self.emit.splat(value, width)
         offset = self._offset(address, lanes, data_mask)
-        if mask is not None:
-            mask = self.arith.splat(mask, width)
+        mask = mask and self.emit.splat(mask, width)
         self.emit.effect(Store(place.name, place.dtype, offset, value, mask))

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from luminal.codegen.arith import lowest
 from luminal.codegen.evaluate import Evaluator
 from luminal.codegen.loopir import Literal, Operand
 from luminal.codegen.loops import LoopBuilder
@@ -20,6 +19,7 @@ from luminal.codegen.terms import Facts, fold, outer_reductions
 from luminal.codegen.tile import Extent, Nest, Replica, Tile
 from luminal.ir.dtype import accumulator, boolean, i32, u8
 from luminal.ir.expr import Expr, Var
+from luminal.ir.numeric import lowest
 from luminal.ir.plan import Loop, Reg
 from luminal.ir.term import Term, postorder
 
@@ -37,7 +37,7 @@ class Reductions:
     """Computes reductions through an evaluator."""
 
     def __init__(self, evaluator: Evaluator, loops: LoopBuilder) -> None:
-        self.eval, self.loops, self.arith = evaluator, loops, evaluator.arith
+        self.eval, self.loops, self.emit = evaluator, loops, evaluator.emit
 
     def compute(self, values: Iterable[Term], tile: Tile, nest: Nest) -> None:
         """Puts every reduction in `values` into the tile's memo, what others need first."""
@@ -84,14 +84,14 @@ class Reductions:
             while len(parts) > 1:
                 pairs = [parts[n : n + 2] for n in range(0, len(parts), 2)]
                 parts = [self.combine(r, *p) if len(p) == 2 else p[0] for p in pairs]
-            value = self.arith.across(r.op, parts[0]) if across else parts[0]
-            tile.memo[self.eval.key(r, tile, u)] = self.arith.rounded(value, r.dtype)
+            value = self.emit.across(r.op, parts[0]) if across else parts[0]
+            tile.memo[self.eval.key(r, tile, u)] = self.emit.rounded(value, r.dtype)
 
     def combine(self, r: Term, a: Operand, b: Operand) -> Operand:
         """Two partial results of a reduction as one."""
         if r.dtype == boolean:
-            return self.arith.either(a, b)
-        return self.arith.larger(a, b) if r.op == "rmax" else self.arith.add(a, b)
+            return self.emit.either(a, b)
+        return self.emit.larger(a, b) if r.op == "rmax" else self.emit.add(a, b)
 
     def advance(self, r: Term, body: Term, acc: Operand, tile: Tile, u: Replica) -> Operand:
         """The accumulator after one more value."""
@@ -102,10 +102,10 @@ class Reductions:
         wide = accumulator(r.dtype) == r.dtype and r.dtype.is_float
         if r.op == "sum" and body.op == "mul" and wide:
             a, b = (self.eval.value(x, tile, u) for x in body.args)
-            return self.arith.fma(a, b, acc)
+            return self.emit.fma(a, b, acc)
         value = self.eval.value(body, tile, u)
         if isinstance(acc, Literal) and r.op == "sum" and acc.value == 0 and r.dtype != boolean:
-            return self.arith.splat(value, acc.lanes)
+            return self.emit.splat(value, acc.lanes)
         return self.combine(r, acc, value)
 
     def _dot(self, r: Term, body: Term, acc: Operand, tile: Tile, u: Replica) -> Operand:
@@ -190,7 +190,7 @@ class _Group:
                 value = self.owner.advance(r, bodies[r], current[slot], tile, u)
                 mask = evaluator.lane_mask(tile, u) if self.across else None
                 if mask is not None:
-                    value = evaluator.arith.choose(mask, value, current[slot])
+                    value = evaluator.emit.choose(mask, value, current[slot])
                 current[slot] = value
         return list(current.values())
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
-from luminal.codegen.arith import lowest
 from luminal.ir import term as tm
 from luminal.ir.dtype import DType, accumulator, boolean
 from luminal.ir.expr import Expr, Var, is_nonnegative, prod
+from luminal.ir.numeric import lowest
 from luminal.ir.term import REDUCTIONS, Data, Term, binary, constant, data_atoms, postorder, rebuild
 
 Facts = Mapping[Term, bool]
