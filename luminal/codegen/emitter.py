@@ -32,8 +32,6 @@ from luminal.ir.expr import Atom, Binary, Expr, Var, maximum
 from luminal.ir.numeric import lowest
 from luminal.ir.term import Data
 
-__all__ = ["Emitter", "Scope"]
-
 Key = tuple[object, ...]
 Yields = Callable[[], Sequence[Operand]]
 

@@ -117,7 +117,7 @@ class Evaluator:
         condition = self.value(t.args[0], tile, u, mask)
         if isinstance(condition, Literal):
             return self.value(t.args[1 if condition.value else 2], tile, u, mask)
-        sides = [condition, condition]
+        sides: list[Operand] = [condition, condition]
         if not self._needs_no_mask(t.args[2]):
             sides[1] = self.emit.negate(condition)
         masks = [self.both(mask, side) for side in sides]

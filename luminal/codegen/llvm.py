@@ -10,13 +10,15 @@ from __future__ import annotations
 import functools
 import operator
 
-from luminal.codegen import llvm_memory, loopir
+from luminal.codegen import loopir
+from luminal.codegen.llvm_math import decode
 from luminal.codegen.llvm_ops import dot4, instruction
-from luminal.codegen.llvm_text import ELEMENT, MEMORY, Emitter, Reg
+from luminal.codegen.llvm_text import BITS, ELEMENT, MEMORY, Emitter, Reg, suffix, vector
 from luminal.errors import InternalError
+from luminal.ir.dtype import DType
 from luminal.ir.target import Target
 
-__all__ = ["print_function"]
+_ZEROS = "@.zero"  # where a masked-off scalar load reads from
 
 
 def print_function(function: loopir.Function, target: Target) -> str:
@@ -46,7 +48,7 @@ class _Printer:
 
     def __init__(self, function: loopir.Function, target: Target) -> None:
         self.function, self.emitter = function, Emitter(target)
-        self.words = {n: i for i, n in enumerate((*function.arguments, *function.dims))}
+        self.words = {n: i for i, n in enumerate((*function.arguments, *function.dims, ""))}
         self.scratch = dict(function.scratch)
 
     def define(self, ending: str, block: loopir.Block, result: loopir.Operand | None = None) -> str:
@@ -75,26 +77,24 @@ class _Printer:
         if isinstance(operand, loopir.Literal):
             element = ELEMENT[operand.dtype.name]
             return self.emitter.const(operand.value, element, operand.lanes)
-        if operand.name not in self.regs:
-            reg = self._new(operand)
-            self._argument(reg, self._word(operand.name))
-        return self.regs[operand.name]
+        name = operand.name
+        if name not in self.regs:
+            self.regs[name] = self._argument(name, "i64", f"%{name}")
+        return self.regs[name]
 
-    def _word(self, name: str) -> int:
+    def _argument(self, name: str, element: str, text: str = "") -> Reg:
+        """A word of the argument block, loaded at the function's entry; "" is the error word."""
         if name not in self.words:
             raise InternalError(f"[codegen] {self.function.name}: {name!r} is nowhere defined")
-        return self.words[name]
-
-    def _argument(self, reg: Reg, word: int) -> Reg:
-        """A word of the argument block, loaded at the function's entry."""
+        word = self.words[name]
+        reg = Reg(self.emitter, text or f"%.a{word}", element)
         at = f"  %.w{word} = getelementptr inbounds i64, ptr %.args, i64 {word}\n"
         self.prologue[reg.text] = f"{at}  {reg.text} = load {reg.type}, ptr %.w{word}, align 8"
         return reg
 
     def _pointer(self, base: str) -> Reg:
         if base not in self.scratch:
-            word = self._word(base)
-            return self._argument(Reg(self.emitter, f"%.a{word}", "ptr"), word)
+            return self._argument(base, "ptr")
         start = self.scratch[base]
         reg = Reg(self.emitter, f"%.s{start}", "ptr")
         line = f"  {reg.text} = getelementptr inbounds i8, ptr %.scratch, i64 {start}"
@@ -111,7 +111,8 @@ class _Printer:
                 case loopir.Store():
                     value = self._operand(statement.value)
                     place = self._place(statement)
-                    llvm_memory.store(*place, statement.dtype, value, self._mask(statement))
+                    mask = statement.mask and self._operand(statement.mask)
+                    _store(*place, statement.dtype, value, mask)
                 case loopir.For():
                     self._for(statement)
                 case loopir.If():
@@ -120,7 +121,7 @@ class _Printer:
                     self._fail(statement)
                 case loopir.Prefetch():
                     offset = self._operand(statement.offset)
-                    llvm_memory.prefetch(self._pointer(statement.base), offset, statement.dtype)
+                    _prefetch(self._pointer(statement.base), offset, statement.dtype)
 
     def _let(self, let: loopir.Let) -> None:
         args = [self._operand(a) for a in let.args]
@@ -144,15 +145,12 @@ class _Printer:
             a, b = b, a
         return dot4(a, b, c, unsigned, first or second)
 
-    def _mask(self, statement: loopir.Load | loopir.Store) -> Reg | None:
-        return None if statement.mask is None else self._operand(statement.mask)
-
     def _load(self, statement: loopir.Load) -> None:
         dtype, result = statement.dtype, statement.result
         half = self._half(statement.offset) if dtype.bits == 4 else None
         place = self._place(statement)
-        mask = self._mask(statement)
-        self.regs[result.name] = llvm_memory.load(*place, dtype, result.lanes, mask, half)
+        mask = statement.mask and self._operand(statement.mask)
+        self.regs[result.name] = _load(*place, dtype, result.lanes, mask, half)
         if dtype.name == "u4":
             self.nibbles.add(result.name)
 
@@ -209,7 +207,7 @@ class _Printer:
 
     def _fail(self, statement: loopir.Fail) -> None:
         emitter, condition = self.emitter, self._operand(statement.condition).any()
-        error = self._argument(Reg(emitter, "%.error", "ptr"), len(self.words))
+        error = self._argument("", "ptr", "%.error")
         emitter.when(condition, f"store i32 1, {error}, align 4")
 
     def _for(self, loop: loopir.For) -> None:
@@ -256,3 +254,123 @@ def _phi(result: Reg, *sources: tuple[Reg, str]) -> str:
     """The line of a value that depends on the block that control comes from."""
     pairs = ", ".join(f"[{value.text}, %{block}]" for value, block in sources)
     return f"  {result.text} = phi {result.type} {pairs}"
+
+
+# ---- memory: storage formats are decoded; a lane that is masked off reads nothing
+
+
+def _load(
+    pointer: Reg, offset: Reg, dtype: DType, lanes: int, mask: Reg | None, half: Reg | None
+) -> Reg:
+    """The operand loaded; `half` is half of a 4-bit format's offset, if that is known even."""
+    element = MEMORY[dtype.name]
+    if dtype.bits == 4:
+        raw = _nibbles(pointer, offset, lanes, mask, half)
+    elif offset.lanes > 1:
+        raw = _gather(pointer, offset, element, mask)
+    else:
+        raw = _read(pointer.at(element, offset), element, lanes, mask)
+    if dtype.name == "bool":
+        return raw.compare("ne", raw.zero)
+    value = decode(raw, dtype.name)
+    if mask is not None and dtype.name == "e8m0":  # whose bits 0 are not 0.0
+        return mask.pick(value, value.zero)
+    return value
+
+
+def _read(address: Reg, element: str, lanes: int, mask: Reg | None) -> Reg:
+    emitter, kind = address.emitter, vector(element, lanes)
+    if mask is not None and lanes == 1:
+        emitter.declared[f"{_ZEROS} = private constant [64 x i8] zeroinitializer, align 64"] = None
+        address = mask.pick(address, Reg(emitter, _ZEROS, "ptr"))
+    if mask is None or lanes == 1:
+        return emitter.let(f"load {kind}, {address}, align 1", element, lanes)
+    name = f"llvm.masked.load.{suffix(element, lanes)}.p0"
+    zero = Reg(emitter, "zeroinitializer", element, lanes)
+    rhs = emitter.call(kind, name, address, emitter.const(1, "i32"), mask, zero)
+    return emitter.let(rhs, element, lanes)
+
+
+def _has_gather(pointer: Reg, element: str) -> bool:
+    return BITS[element] >= 32 and "avx512f" in pointer.emitter.flags
+
+
+def _gather(pointer: Reg, offset: Reg, element: str, mask: Reg | None) -> Reg:
+    emitter, lanes = pointer.emitter, offset.lanes
+    out = Reg(emitter, "poison", element, lanes)
+    if _has_gather(pointer, element):
+        many = pointer.at(element, offset)
+        on = emitter.const(True, "i1", lanes) if mask is None else mask
+        name = f"llvm.masked.gather.{suffix(element, lanes)}.v{lanes}p0"
+        rhs = emitter.call(out.type, name, many, emitter.const(1, "i32"), on, out.zero)
+        return emitter.let(rhs, element, lanes)
+    for n in range(lanes):
+        one, on = offset.lane(n), mask and mask.lane(n)
+        out = out.insert(_read(pointer.at(element, one), element, 1, on), n)
+    return out
+
+
+def _nibbles(pointer: Reg, offset: Reg, lanes: int, mask: Reg | None, half: Reg | None) -> Reg:
+    """4-bit elements as i8 lanes, upper bits 0."""
+    if half is None or lanes == 1 or lanes % 2 or offset.lanes > 1:
+        return _nibble_by_nibble(pointer, offset, lanes, mask)
+    on = None if mask is None else mask.slice(0, lanes // 2, 2) | mask.slice(1, lanes // 2, 2)
+    low = _read(pointer.at("i8", half), "i8", lanes // 2, on).cast("zext", "i16")
+    both = ((low | (low << 4)) & 0x0F0F).bits("i8")
+    return both if mask is None else mask.pick(both, both.zero)
+
+
+def _nibble_by_nibble(pointer: Reg, offset: Reg, lanes: int, mask: Reg | None) -> Reg:
+    out = Reg(pointer.emitter, "poison", "i8", lanes)
+    for n in range(lanes):
+        one = offset.lane(n) if offset.lanes > 1 or n == 0 else offset + n
+        on = mask and mask.lane(n)
+        byte = _read(pointer.at("i8", one >> 1), "i8", 1, on)
+        byte = (byte >> ((one.cast("trunc", "i8") & 1) << 2)) & 15
+        out = out.insert(byte, n) if lanes > 1 else byte
+    return out
+
+
+def _store(pointer: Reg, offset: Reg, dtype: DType, value: Reg, mask: Reg | None) -> None:
+    """Instructions that write `value`; scatters in lane order: the last of equal offsets stays, as
+    llvm.masked.scatter too defines."""
+    emitter, element = pointer.emitter, MEMORY[dtype.name]
+    if dtype.name == "bool":
+        value = value.cast("zext", element)
+    if offset.lanes == 1:
+        _write(pointer.at(element, offset), value, mask)
+    elif _has_gather(pointer, element):
+        many = pointer.at(element, offset)
+        on = emitter.const(True, "i1", value.lanes) if mask is None else mask
+        name = f"llvm.masked.scatter.{suffix(element, value.lanes)}.v{value.lanes}p0"
+        emitter.put(emitter.call("void", name, value, many, emitter.const(1, "i32"), on))
+    else:
+        for n in range(value.lanes):
+            on, one, part = mask and mask.lane(n), offset.lane(n), value.lane(n)
+            _write(pointer.at(element, one), part, on)
+
+
+def _write(address: Reg, value: Reg, mask: Reg | None) -> None:
+    emitter, line = address.emitter, f"store {value}, {address}, align 1"
+    if mask is None:
+        emitter.put(line)
+    elif value.lanes == 1:
+        emitter.when(mask, line)
+    else:
+        name = f"llvm.masked.store.{suffix(value.element, value.lanes)}.p0"
+        on = _opaque(mask) if BITS[value.element] < 32 else mask
+        emitter.put(emitter.call("void", name, value, address, emitter.const(1, "i32"), on))
+
+
+def _opaque(mask: Reg) -> Reg:
+    """The mask, so that LLVM cannot see a constant: it stores a single 8- or 16-bit lane of a
+    constant mask as 32 bits, which overwrites the neighbours."""
+    return mask & mask.emitter.let("icmp ne ptr %.args, null", "i1").splat(mask.lanes)
+
+
+def _prefetch(pointer: Reg, offset: Reg, dtype: DType) -> None:
+    """A hint to bring the line into every cache level."""
+    emitter = pointer.emitter
+    address = pointer.at(MEMORY[dtype.name], offset >> 1 if dtype.bits == 4 else offset)
+    hints = (emitter.const(n, "i32") for n in (0, 3, 1))
+    emitter.put(emitter.call("void", "llvm.prefetch.p0", address, *hints))

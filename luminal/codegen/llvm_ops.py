@@ -6,15 +6,14 @@ the result, or an operand that holds it. Touches no memory and no control flow, 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 from luminal.codegen import llvm_math
-from luminal.codegen.llvm_cast import convert
-from luminal.codegen.llvm_text import BITS, ELEMENT, Emitter, Reg, suffix
-from luminal.codegen.loopir import Let, Literal, Operand
+from luminal.codegen.llvm_math import convert
+from luminal.codegen.llvm_text import BITS, ELEMENT, Emitter, Reg, by_pieces
+from luminal.codegen.loopir import Let, Literal
 from luminal.errors import InternalError
-
-__all__ = ["dot4", "instruction"]
 
 # Instructions of two operands by the class of the first: float, signed, unsigned, bool.
 _CLASS = {"f": 0, "i": 1, "u": 2, "b": 3}
@@ -31,55 +30,31 @@ _BINARY = {
     "le": ("fcmp ole", "icmp sle", "icmp ule", "icmp ule"),
     "eq": ("fcmp oeq", "icmp eq", "icmp eq", "icmp eq"),
 }
-_FUNCTIONS = {"exp2": llvm_math.exp2, "log2": llvm_math.log2, "sin": llvm_math.sine}
 
 
 def instruction(emitter: Emitter, let: Let, args: list[Reg]) -> str | Reg:
     """rhs of what computes `let`, or its result."""
-    op, result = let.op, let.result
-    kind = let.args[0].dtype.kind if let.args else ""
-    if op in _BINARY:
-        return f"{_BINARY[op][_CLASS[kind]]} {args[0]}, {args[1].text}"
-    if op in _FUNCTIONS:
-        return _FUNCTIONS[op](args[0])
-    match op:
-        case "fma":
-            a, b, c = args
-            if emitter.target.fma:
-                return emitter.intrinsic("fma", a, b, c)
-            return f"fadd {a * b}, {c.text}"
-        case "select":
-            return f"select {args[0]}, {args[1]}, {args[2]}"
-        case "cast":
-            return convert(args[0], let.args[0].dtype.name, result.dtype.name)
-        case "splat":
-            return args[0].splat(result.lanes)
-        case "shuffle":
-            return _shuffle(let, args)
-        case "max" | "min":
-            return _extreme(op, kind, *args)
-        case "reduce_add" | "reduce_max":
-            return _reduce(op[7:], kind, args[0])
-        case "lanes":
-            return _lanes(emitter, ELEMENT[result.dtype.name], result.lanes)
-        case "sqrt":
-            return emitter.intrinsic("sqrt", args[0])
-        case "recip":
-            return f"fdiv {args[0].like(1.0)}, {args[0].text}"
-        case "not":
-            return f"xor {args[0]}, {args[0].like(-1).text}"
-        case "mod":
-            return f"frem {args[0]}, {args[1].text}" if kind == "f" else _mod(kind, *args)
-        case "floordiv" | "floormod":
-            return _floored(op, let.args[1], *args)
-    raise InternalError(f"[codegen] unknown loop IR operation {op!r}")
+    if let.op in _BINARY:
+        found = _BINARY[let.op][_CLASS[let.args[0].dtype.kind]]
+        return f"{found} {args[0]}, {args[1].text}"
+    if let.op == "lanes":
+        return _lanes(emitter, ELEMENT[let.result.dtype.name], let.result.lanes)
+    if let.op not in _OTHERS:
+        raise InternalError(f"[codegen] unknown loop IR operation {let.op!r}")
+    return _OTHERS[let.op](let, *args)
 
 
-def _mod(kind: str, a: Reg, b: Reg) -> str | Reg:
-    """The integer remainder, that never traps. Small integers divide as floats: the quotient of two
-    n-bit integers truncates right in a float of more than 2n-1 bits' range."""
-    if kind == "b":
-        return a.like(0)
+def _fma(let: Let, a: Reg, b: Reg, c: Reg) -> str:
+    fused = a.emitter.target.fma
+    return a.emitter.intrinsic("fma", a, b, c) if fused else f"fadd {a * b}, {c.text}"
+
+
+def _mod(let: Let, a: Reg, b: Reg) -> str | Reg:
+    """The C remainder; of integers it never traps. Small ones divide as floats: the quotient of
+    two n-bit integers truncates right in a float of more than 2n-1 bits' range."""
+    kind = let.result.dtype.kind
+    if kind in "fb":
+        return f"frem {a}, {b.text}" if kind == "f" else a.like(0)
     bad = b.compare("eq", b.zero)
     if kind == "i":
         bad = bad | b.compare("eq", -1)
@@ -92,8 +67,9 @@ def _mod(kind: str, a: Reg, b: Reg) -> str | Reg:
     return f"sub {a}, {(quotient.cast(f'fpto{sign}i', a.element) * b).text}"
 
 
-def _floored(op: str, divisor: Operand, a: Reg, b: Reg) -> str:
+def _floored(let: Let, a: Reg, b: Reg) -> str:
     """Division that rounds down, and what it leaves."""
+    op, divisor = let.op, let.args[1]
     value = int(divisor.value) if isinstance(divisor, Literal) else 0
     if value and value & (value - 1) == 0:
         if op == "floordiv":
@@ -105,11 +81,11 @@ def _floored(op: str, divisor: Operand, a: Reg, b: Reg) -> str:
     return f"add {quotient}, {negative.text}" if quotient else f"add {rest}, {(negative & b).text}"
 
 
-def _extreme(op: str, kind: str, a: Reg, b: Reg) -> str:
-    """rhs of the larger ("max") or smaller ("min") of two."""
+def _extreme(let: Let, a: Reg, b: Reg) -> str:
+    kind = let.result.dtype.kind
     if kind == "f":
-        return llvm_math.maximum(a, b, f"{op}imum")
-    return a.emitter.intrinsic(f"{'u' if kind == 'u' else 's'}{op}", a, b)
+        return llvm_math.maximum(a, b)
+    return a.emitter.intrinsic(f"{'u' if kind == 'u' else 's'}{let.op}", a, b)
 
 
 def _lanes(emitter: Emitter, element: str, lanes: int) -> Reg:
@@ -119,7 +95,7 @@ def _lanes(emitter: Emitter, element: str, lanes: int) -> Reg:
     return Reg(emitter, f"<{', '.join(map(str, numbers))}>", element, lanes)
 
 
-def _shuffle(let: Let, args: list[Reg]) -> str | Reg:
+def _shuffle(let: Let, *args: Reg) -> str | Reg:
     a = args[0]
     if a.lanes == 1:
         return a.emitter.concat([args[i] for i in let.attr])
@@ -129,14 +105,14 @@ def _shuffle(let: Let, args: list[Reg]) -> str | Reg:
     return a.shuffled(let.attr, args[1].text if len(args) > 1 else "poison")
 
 
-def _reduce(op: str, kind: str, a: Reg) -> str | Reg:
+def _reduce(let: Let, a: Reg) -> str | Reg:
     """Lanes by halves for floats."""
+    op, kind = let.op[7:], let.result.dtype.kind
     if a.lanes == 1:
         return a
     if kind != "f":
         name = "or" if kind == "b" else "add" if op == "add" else "umax" if kind == "u" else "smax"
-        name = f"llvm.vector.reduce.{name}.{suffix(a.element, a.lanes)}"
-        return a.emitter.call(a.element, name, a)
+        return a.reduced(name)
 
     def both(x: Reg, y: Reg) -> Reg:
         rhs = f"fadd {x}, {y.text}" if op == "add" else llvm_math.maximum(x, y)
@@ -145,12 +121,31 @@ def _reduce(op: str, kind: str, a: Reg) -> str | Reg:
     rest: list[Reg] = []
     while a.lanes > 1:
         half = a.lanes // 2
-        if a.lanes % 2:
-            rest.append(a.lane(a.lanes - 1))
+        rest += [a.lane(a.lanes - 1)] if a.lanes % 2 else []
         a = both(a.slice(0, half), a.slice(half, half))
-    for one in rest:
-        a = both(a, one)
-    return a
+    return functools.reduce(both, rest, a)
+
+
+_OTHERS: dict[str, Callable[..., str | Reg]] = {
+    "cast": lambda let, a: convert(a, let.args[0].dtype.name, let.result.dtype.name),
+    "exp2": lambda let, a: llvm_math.exp2(a),
+    "floordiv": _floored,
+    "floormod": _floored,
+    "fma": _fma,
+    "log2": lambda let, a: llvm_math.log2(a),
+    "max": _extreme,
+    "min": _extreme,
+    "mod": _mod,
+    "not": lambda let, a: f"xor {a}, {a.like(-1).text}",
+    "recip": lambda let, a: f"fdiv {a.like(1.0)}, {a.text}",
+    "reduce_add": _reduce,
+    "reduce_max": _reduce,
+    "select": lambda let, c, a, b: f"select {c}, {a}, {b}",
+    "shuffle": _shuffle,
+    "sin": lambda let, a: llvm_math.sine(a),
+    "splat": lambda let, a: a.splat(let.result.lanes),
+    "sqrt": lambda let, a: a.emitter.intrinsic("sqrt", a),
+}
 
 
 # ---- dot products of bytes, exact for every input. x86 without VNNI splits bytes into even and odd
@@ -172,19 +167,9 @@ def dot4(a: Reg, b: Reg, c: Reg, unsigned: bool, small: bool) -> Reg:
     largest = max(4, c.emitter.target.vector_bits // 32) if c.emitter.x86 else 4
     if step is None:
         return _portable(a, b, c, unsigned)
-    parts, start = [], 0
-    while start < c.lanes:
-        width = largest
-        while width > 4 and width > c.lanes - start:
-            width //= 2
-        used = min(width, c.lanes - start)
-        pieces = (
-            x.slice(per * start, per * used).widened(per * width)
-            for x, per in ((a, 4), (b, 4), (c, 1))
-        )
-        parts.append(step(*pieces, unsigned).slice(0, used))
-        start += used
-    return c.emitter.concat(parts)
+    return by_pieces(
+        lambda x, y, z: step(x, y, z, unsigned), largest, c.lanes, (a, 4), (b, 4), (c, 1)
+    )
 
 
 def _instruction(emitter: Emitter, small: bool) -> Step | None:

@@ -14,8 +14,6 @@ from functools import lru_cache
 from luminal.ir.dtype import ALL
 from luminal.ir.target import Target
 
-__all__ = ["BITS", "ELEMENT", "Emitter", "MEMORY", "Number", "Reg", "is_float", "suffix", "vector"]
-
 # Types in memory by dtype name, and in registers. f16, bf16 and storage formats are their bits.
 MEMORY = {d.name: f"i{max(8, d.bits)}" for d in ALL} | {"f64": "double", "f32": "float"}
 ELEMENT = MEMORY | {"bool": "i1"}
@@ -135,12 +133,14 @@ class Reg:
         rhs = f"getelementptr inbounds {element}, {self}, {offset}"
         return self.emitter.let(rhs, "ptr", offset.lanes)
 
+    def reduced(self, name: str) -> str:
+        """rhs of LLVM's reduction of all lanes by `name`."""
+        name = f"llvm.vector.reduce.{name}.{suffix(self.element, self.lanes)}"
+        return self.emitter.call(self.element, name, self)
+
     def any(self) -> Reg:
         """Of conditions: whether one holds."""
-        if self.lanes == 1:
-            return self
-        name = f"llvm.vector.reduce.or.{suffix('i1', self.lanes)}"
-        return self.emitter.let(self.emitter.call("i1", name, self), "i1")
+        return self if self.lanes == 1 else self.emitter.let(self.reduced("or"), "i1")
 
     # ---- lanes
 
@@ -285,3 +285,21 @@ class Emitter:
             return Reg(self, "poison", a.element, 2).insert(a, 0).insert(b, 1)
         order = (*range(n), *range(max(n, m), max(n, m) + m))
         return self.let(a.shuffled(order, b.text), a.element, n + m)
+
+
+def by_pieces(
+    step: Callable[..., Reg], largest: int, lanes: int, *operands: tuple[Reg, int]
+) -> Reg:
+    """`step` of operands cut into pieces of its width: at most `largest` lanes, by halves down to
+    4 where less is left. The operands have `lanes` lanes times the number beside them."""
+    parts: list[Reg] = []
+    start = 0
+    while start < lanes:
+        width = largest
+        while width > 4 and width > lanes - start:
+            width //= 2
+        used = min(width, lanes - start)
+        pieces = [x.slice(n * start, n * used).widened(n * width) for x, n in operands]
+        parts.append(step(*pieces).slice(0, used))
+        start += used
+    return operands[0][0].emitter.concat(parts)

@@ -15,8 +15,6 @@ from luminal.ir.dtype import DType, accumulator, f32, i8, i64
 from luminal.ir.expr import ONE, ZERO, Expr, Var, to_expr
 from luminal.ir.layout import Layout, flatten
 
-__all__ = ["Address", "Memory", "Place", "address_of"]
-
 LINE = 64
 
 
