@@ -218,8 +218,7 @@ def test_every_operation_compiles_for_arm(target: str) -> None:
 
 @pytest.mark.parametrize("target", [*runnable(), "aarch64"])
 @pytest.mark.parametrize("lanes", [2, 8, 16])
-@pytest.mark.parametrize("first", [True, False])
-def test_dot_products_with_nibbles(lanes: int, first: bool, target: str) -> None:
+def test_dot_products_with_nibbles(lanes: int, target: str) -> None:
     rng = np.random.default_rng(lanes)
     packed = rng.integers(0, 256, 2 * lanes).astype(np.uint8)
     packed[0] = 255
@@ -227,10 +226,9 @@ def test_dot_products_with_nibbles(lanes: int, first: bool, target: str) -> None
     other[:4] = -128
     a, b = Value("a", dt.i8, 4 * lanes), Value("b", dt.i8, 4 * lanes)
     c, out = Value("c", dt.i32, lanes), np.zeros(lanes, np.int32)
-    pair = (a, b) if first else (b, a)
     body: list[Statement] = [
         Load(a, "q", dt.u4, i64(0)), Load(b, "x", dt.i8, i64(0)), Load(c, "out", dt.i32, i64(0)),
-        Let(Value("r", dt.i32, lanes), "dot4", (*pair, c)),
+        Let(Value("r", dt.i32, lanes), "dot4", (a, b, c), (1,)),
         Store("out", dt.i32, i64(0), Value("r", dt.i32, lanes)),
     ]  # fmt: skip
     kernel = function(body, ("q", "x", "out"))

@@ -17,7 +17,7 @@ from luminal.codegen.schedule_rules import IllegalSchedule
 from luminal.codegen.terms import in_range
 from luminal.codegen.tile import Nest, Replica, Tile
 from luminal.errors import InternalError
-from luminal.ir.dtype import accumulator, boolean, i32, i64
+from luminal.ir.dtype import accumulator, boolean, i32, i64, u4
 from luminal.ir.expr import ZERO, Expr, const, is_nonnegative, to_expr
 from luminal.ir.plan import Reg
 from luminal.ir.term import REDUCTIONS, Data, Term, data_atoms
@@ -236,8 +236,9 @@ class Evaluator:
                 rows[n + span] = self.emit.let("shuffle", pair, pair[0].dtype, size, high)
         return rows
 
-    def dot_operand(self, t: Term, tile: Tile, u: Replica) -> Operand:
-        """A cast load as bytes, four neighbours of the dot axis for every lane."""
+    def dot_operand(self, t: Term, tile: Tile, u: Replica) -> tuple[Operand, bool]:
+        """A cast load as bytes, four neighbours of the dot axis for every lane; whether it is
+        known to be 0..15."""
         source = t.args[0] if t.op == "cast" else t
         if source.op != "load" or source.dtype.bits > 8 or source.dtype.is_float:
             raise IllegalSchedule("[schedule] a dot product needs loads of 8-bit integers.")
@@ -254,9 +255,10 @@ class Evaluator:
             groups = tuple(n // 4 for n in range(width))
             mask = mask and self.emit.let("shuffle", (mask, mask), boolean, width, groups)
         value = self.memory.read(place, self.emit.index(base), width, mask)
-        lanes, each = 4 * tile.lanes, tuple(range(4)) * tile.lanes
-        same = width == lanes
-        return value if same else self.emit.let("shuffle", (value, value), value.dtype, lanes, each)
+        if width != 4 * tile.lanes:
+            each = tuple(range(4)) * tile.lanes
+            value = self.emit.let("shuffle", (value, value), value.dtype, len(each), each)
+        return value, place.dtype == u4
 
     def address(
         self, key: object, place: Place, index: tuple[Expr, ...], tile: Tile, u: Replica

@@ -12,7 +12,7 @@ import operator
 
 from luminal.codegen import loopir
 from luminal.codegen.llvm_math import decode
-from luminal.codegen.llvm_ops import dot4, instruction
+from luminal.codegen.llvm_ops import instruction
 from luminal.codegen.llvm_text import BITS, ELEMENT, MEMORY, Emitter, Reg, suffix, vector
 from luminal.errors import InternalError
 from luminal.ir.dtype import DType
@@ -44,7 +44,7 @@ def print_function(function: loopir.Function, target: Target) -> str:
 
 class _Printer:
     """Prints one kernel. For the function at hand, `regs` maps names of values to operands, `lets`
-    to their definitions; `nibbles` are loaded from u4; `prologue` loads arguments, by text."""
+    to their definitions; `prologue` loads arguments, by text."""
 
     def __init__(self, function: loopir.Function, target: Target) -> None:
         self.function, self.emitter = function, Emitter(target)
@@ -56,7 +56,6 @@ class _Printer:
         self.emitter.reset()
         self.regs: dict[str, Reg] = {}
         self.lets: dict[str, loopir.Let] = {}
-        self.nibbles: set[str] = set()
         self.prologue: dict[str, str] = {}
         kind, more = "i64", ""
         if result is None:
@@ -125,25 +124,12 @@ class _Printer:
 
     def _let(self, let: loopir.Let) -> None:
         args = [self._operand(a) for a in let.args]
-        made = self._dot4(let, *args) if let.op == "dot4" else instruction(self.emitter, let, args)
+        made = instruction(self.emitter, let, args)
         if isinstance(made, str):
             self.emitter.put(f"{self._new(let.result).text} = {made}")
         else:
             self.regs[let.result.name] = made
         self.lets[let.result.name] = let
-        if let.op in ("shuffle", "splat") and all(map(self._is_nibble, let.args)):
-            self.nibbles.add(let.result.name)
-
-    def _is_nibble(self, operand: loopir.Operand) -> bool:
-        return isinstance(operand, loopir.Value) and operand.name in self.nibbles
-
-    def _dot4(self, let: loopir.Let, a: Reg, b: Reg, c: Reg) -> Reg:
-        """Operands known to be 0..15 may stand first and take shorter code."""
-        unsigned = let.args[0].dtype.name == "u8"
-        first, second = map(self._is_nibble, let.args[:2])
-        if not unsigned and second:
-            a, b = b, a
-        return dot4(a, b, c, unsigned, first or second)
 
     def _load(self, statement: loopir.Load) -> None:
         dtype, result = statement.dtype, statement.result
@@ -151,8 +137,6 @@ class _Printer:
         place = self._place(statement)
         mask = statement.mask and self._operand(statement.mask)
         self.regs[result.name] = _load(*place, dtype, result.lanes, mask, half)
-        if dtype.name == "u4":
-            self.nibbles.add(result.name)
 
     def _place(self, statement: loopir.Load | loopir.Store) -> tuple[Reg, Reg]:
         """Pointer and offset. What all lanes of a gather share goes into the pointer, so that

@@ -126,28 +126,6 @@ def _reduce(let: Let, a: Reg) -> str | Reg:
     return functools.reduce(both, rest, a)
 
 
-_OTHERS: dict[str, Callable[..., str | Reg]] = {
-    "cast": lambda let, a: convert(a, let.args[0].dtype.name, let.result.dtype.name),
-    "exp2": lambda let, a: llvm_math.exp2(a),
-    "floordiv": _floored,
-    "floormod": _floored,
-    "fma": _fma,
-    "log2": lambda let, a: llvm_math.log2(a),
-    "max": _extreme,
-    "min": _extreme,
-    "mod": _mod,
-    "not": lambda let, a: f"xor {a}, {a.like(-1).text}",
-    "recip": lambda let, a: f"fdiv {a.like(1.0)}, {a.text}",
-    "reduce_add": _reduce,
-    "reduce_max": _reduce,
-    "select": lambda let, c, a, b: f"select {c}, {a}, {b}",
-    "shuffle": _shuffle,
-    "sin": lambda let, a: llvm_math.sine(a),
-    "splat": lambda let, a: a.splat(let.result.lanes),
-    "sqrt": lambda let, a: a.emitter.intrinsic("sqrt", a),
-}
-
-
 # ---- dot products of bytes, exact for every input. x86 without VNNI splits bytes into even and odd
 # 16-bit lanes and uses pmaddwd: unlike pmaddubsw it never saturates, and the split of an operand
 # is shared by all its uses.
@@ -159,11 +137,11 @@ _PMADDUBSW = {4: "ssse3.pmadd.ub.sw.128", 8: "avx2.pmadd.ub.sw", 16: "avx512.pma
 Step = Callable[[Reg, Reg, Reg, bool], Reg]
 
 
-def dot4(a: Reg, b: Reg, c: Reg, unsigned: bool, small: bool) -> Reg:
-    """c (i32) + dot products of 4 bytes; `unsigned` tells how to read a, `small` that its bytes are
-    0..15: they are read as the target likes best."""
+def _dot4(let: Let, a: Reg, b: Reg, c: Reg) -> Reg:
+    """c + dot products of 4 bytes; an `a` that is 0..15 is read as the target likes best."""
+    small = bool(let.attr)
     step = _instruction(c.emitter, small)
-    unsigned = c.emitter.x86 if small else unsigned
+    unsigned = c.emitter.x86 if small else let.args[0].dtype.kind == "u"
     largest = max(4, c.emitter.target.vector_bits // 32) if c.emitter.x86 else 4
     if step is None:
         return _portable(a, b, c, unsigned)
@@ -232,3 +210,26 @@ def _portable(a: Reg, b: Reg, c: Reg, unsigned: bool) -> Reg:
     for k in range(4):
         c = c + products.slice(k, c.lanes, 4)
     return c
+
+
+_OTHERS: dict[str, Callable[..., str | Reg]] = {
+    "cast": lambda let, a: convert(a, let.args[0].dtype.name, let.result.dtype.name),
+    "dot4": _dot4,
+    "exp2": lambda let, a: llvm_math.exp2(a),
+    "floordiv": _floored,
+    "floormod": _floored,
+    "fma": _fma,
+    "log2": lambda let, a: llvm_math.log2(a),
+    "max": _extreme,
+    "min": _extreme,
+    "mod": _mod,
+    "not": lambda let, a: f"xor {a}, {a.like(-1).text}",
+    "recip": lambda let, a: f"fdiv {a.like(1.0)}, {a.text}",
+    "reduce_add": _reduce,
+    "reduce_max": _reduce,
+    "select": lambda let, c, a, b: f"select {c}, {a}, {b}",
+    "shuffle": _shuffle,
+    "sin": lambda let, a: llvm_math.sine(a),
+    "splat": lambda let, a: a.splat(let.result.lanes),
+    "sqrt": lambda let, a: a.emitter.intrinsic("sqrt", a),
+}

@@ -24,7 +24,8 @@ OPS = {
     "splat": "scalar to every lane", "lanes": "0, 1, 2, ... as a vector; no argument",
     "shuffle": "lanes `attr` of the concatenation of a and b",
     "reduce_add": "sum of the lanes, any order", "reduce_max": "maximum of the lanes; NaN wins",
-    "dot4": "c + sums of 4 adjacent products: a u8 or i8, b i8, 4n lanes each; c i32, n lanes",
+    "dot4": "c + sums of 4 adjacent products: a u8 or i8, b i8, 4n lanes each; c i32, n lanes. "
+    "attr (1,): a is 0..15",
 }  # fmt: skip
 
 

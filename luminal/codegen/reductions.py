@@ -112,12 +112,12 @@ class Reductions:
         """Four more products for every lane, of bytes."""
         if r.op != "sum" or body.op != "mul" or r.dtype != i32:
             raise IllegalSchedule("[schedule] a dot product is a sum of i32 products of bytes.")
-        a, b = (self.eval.dot_operand(x, tile, u) for x in body.args)
-        if b.dtype == u8:
-            a, b = b, a
+        (a, small), (b, other) = (self.eval.dot_operand(x, tile, u) for x in body.args)
+        if b.dtype == u8 or (other and a.dtype != u8):
+            a, b, small = b, a, other
         if b.dtype == u8 or acc.lanes != tile.lanes:
             raise IllegalSchedule("[schedule] a dot product needs lanes and a signed operand.")
-        return self.eval.emit.let("dot4", (a, b, acc), i32, acc.lanes)
+        return self.eval.emit.let("dot4", (a, b, acc), i32, acc.lanes, (1,) * small)
 
 
 def identity(r: Term) -> float | int | bool:
