@@ -23,8 +23,6 @@ from luminal.runtime.executor import Executor
 from luminal.runtime.pool import runtime
 from luminal.search.cache import Cache, digest
 
-__all__ = ["ProgramCache", "load_executor", "native_function", "versions"]
-
 
 @cache
 def versions() -> str:

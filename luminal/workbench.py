@@ -25,8 +25,6 @@ from luminal.runtime.cpu import compile_object
 from luminal.runtime.executor import Executor
 from luminal.search.timing import Outcome, Trial
 
-__all__ = ["run_trial"]
-
 TOLERANCE = {64: 1e-9, 32: 2e-4, 16: 2e-2}
 
 

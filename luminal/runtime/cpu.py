@@ -16,8 +16,6 @@ from typing import Any
 from luminal.errors import InternalError
 from luminal.ir.target import Target
 
-__all__ = ["assembly", "compile_object", "keep_forever", "link", "llvm"]
-
 _LOCK = threading.RLock()
 _LIBRARY_NUMBER = itertools.count()
 _STATE: dict[str, Any] = {}

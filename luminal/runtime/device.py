@@ -18,8 +18,6 @@ from luminal.errors import ArgumentError, DeviceError
 from luminal.ir.target import Target
 from luminal.runtime.cpu import llvm
 
-__all__ = ["baseline_target", "host_target", "select_target", "thread_count"]
-
 _AVX2 = ("avx", "avx2", "fma", "f16c", "bmi", "bmi2")
 _AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
 _LEVELS = {

@@ -24,8 +24,6 @@ from luminal.runtime.native import runtime
 from luminal.runtime.pool import UNFIT, Call, Launches, shared_pool
 from luminal.runtime.signature import Signature, array_shape
 
-__all__ = ["Executor", "OutputSpec"]
-
 RECYCLE_BYTES = 8 << 20  # fresh outputs from this size on may reuse storage nobody else holds
 
 

@@ -20,8 +20,6 @@ from luminal.ir import layout
 from luminal.ir.expr import Expr, Var, ceil_div, maximum, to_expr
 from luminal.ir.plan import Buffer, Plan
 
-__all__ = ["ALIGNMENT", "MemoryPlan", "aligned", "compile_exprs", "constant_array", "memory_plan"]
-
 ALIGNMENT = 64
 _TYPICAL = 512  # the value of a dimension at which slots are compared
 _PACKED: WeakValueDictionary[tuple[object, ...], np.ndarray] = WeakValueDictionary()

@@ -1,27 +1,47 @@
 ; The runtime's own native code: ticket pool, plan driver, entry points. Text that native.py completes:
 ;   $at{a,b}      addresses %p.a, %p.b of fields of the pool (native.POOL)
 ;   $word{t,a}    %b.a, the address of a word of the call block (native.CALL), and %a, its value
-;   $record{%i}   launch i of %table: %fn, %cost, its arguments %a and its number of chunks %g
-;   $bump{x,n}    next phase with n batches (x tells uses apart); $pause, $futex: by target; ;[x ... ;] only for part x
+;   ;[x ... ;]    only if x is wanted
 ;
 ; The protocol: `ticket` = phase number << 32 | batches left. A batch is claimed by a
 ; compare-and-swap of the whole word, so a stale claim fails. Who finishes the last batch of a phase
 ; opens the next one. A thread may still be leaving a run when the next begins, so it only ever
 ; adds to the ticket. A late worker is never waited for; only the caller ever leaves lm_help.
 
-declare void @$pause_type
+; Kernel, its number of chunks, its cost, byte offset of its arguments.
+%Launch = type { ptr, ptr, ptr, i64 }
 declare i64 @llvm.smin.i64(i64, i64)
+
+;[x86_64
+declare void @llvm.x86.sse2.pause()
+define internal void @lm_pause() nounwind {
+  call void @llvm.x86.sse2.pause()
+  ret void
+}
+@lm_futex = internal constant i64 202
+;]
+
+;[aarch64
+declare void @llvm.aarch64.hint(i32)
+define internal void @lm_pause() nounwind {
+  call void @llvm.aarch64.hint(i32 1)
+  ret void
+}
+@lm_futex = internal constant i64 98
+;]
 
 ;[futex
 declare i64 @syscall(i64, ...)
 define internal void @lm_park(ptr %pool, i32 %phase, i32 %group) nounwind {
   %word = getelementptr i8, ptr %pool, i64 4
-  call i64 (i64, ...) @syscall(i64 $futex, ptr %word, i64 137, i32 %phase, ptr null, ptr null, i32 %group)
+  %futex = load i64, ptr @lm_futex
+  call i64 (i64, ...) @syscall(i64 %futex, ptr %word, i64 137, i32 %phase, ptr null, ptr null, i32 %group)
   ret void
 }
 define internal void @lm_wake(ptr %pool, i32 %count, i32 %groups) nounwind {
   %word = getelementptr i8, ptr %pool, i64 4
-  call i64 (i64, ...) @syscall(i64 $futex, ptr %word, i64 138, i32 %count, ptr null, ptr null, i32 %groups)
+  %futex = load i64, ptr @lm_futex
+  call i64 (i64, ...) @syscall(i64 %futex, ptr %word, i64 138, i32 %count, ptr null, ptr null, i32 %groups)
   ret void
 }
 ;]
@@ -33,25 +53,23 @@ declare i32 @pthread_cond_wait(ptr, ptr)
 declare i32 @pthread_cond_broadcast(ptr)
 define internal void @lm_park(ptr %pool, i32 %phase, i32 %group) nounwind {
   %word = getelementptr i8, ptr %pool, i64 4
-  %mutex = getelementptr i8, ptr %pool, i64 $mutex
-  %condition = getelementptr i8, ptr %pool, i64 $condition
-  call i32 @pthread_mutex_lock(ptr %mutex)
+  $at{mutex,condition}
+  call i32 @pthread_mutex_lock(ptr %p.mutex)
   %now = load atomic i32, ptr %word seq_cst, align 4
   %same = icmp eq i32 %now, %phase
   br i1 %same, label %wait, label %out
 wait:
-  call i32 @pthread_cond_wait(ptr %condition, ptr %mutex)
+  call i32 @pthread_cond_wait(ptr %p.condition, ptr %p.mutex)
   br label %out
 out:
-  call i32 @pthread_mutex_unlock(ptr %mutex)
+  call i32 @pthread_mutex_unlock(ptr %p.mutex)
   ret void
 }
 define internal void @lm_wake(ptr %pool, i32 %count, i32 %groups) nounwind {
-  %mutex = getelementptr i8, ptr %pool, i64 $mutex
-  %condition = getelementptr i8, ptr %pool, i64 $condition
-  call i32 @pthread_mutex_lock(ptr %mutex)
-  call i32 @pthread_cond_broadcast(ptr %condition)
-  call i32 @pthread_mutex_unlock(ptr %mutex)
+  $at{mutex,condition}
+  call i32 @pthread_mutex_lock(ptr %p.mutex)
+  call i32 @pthread_cond_broadcast(ptr %p.condition)
+  call i32 @pthread_mutex_unlock(ptr %p.mutex)
   ret void
 }
 ;]
@@ -79,7 +97,14 @@ next:
 open:
   %i1 = add i64 %i, 1
   store i64 %i1, ptr %p.phase
-  $record{%i}
+  %row = getelementptr %Launch, ptr %table, i64 %i
+  %launch = load %Launch, ptr %row
+  %fn = extractvalue %Launch %launch, 0
+  %grid = extractvalue %Launch %launch, 1
+  %cost = extractvalue %Launch %launch, 2
+  %shift = extractvalue %Launch %launch, 3
+  %a = getelementptr i8, ptr %args, i64 %shift
+  %g = call i64 %grid(ptr %a)
   %empty = icmp sle i64 %g, 0
   br i1 %empty, label %next, label %sized
 sized:
@@ -105,7 +130,8 @@ publish:
   store i64 %size, ptr %p.batch
   store i64 %n, ptr %p.batches
   store atomic i64 %n, ptr %p.pending monotonic, align 8
-  $bump{next,%n}
+  %bump = add i64 %n, 4294967296
+  %bumped = atomicrmw add ptr %pool, i64 %bump seq_cst
   %costly = icmp sge i64 %c, %wake_ns
   %asleep = load atomic i32, ptr %p.sleepers seq_cst, align 4
   %any = icmp ne i32 %asleep, 0
@@ -118,7 +144,8 @@ wake:
   br label %out
 end:
   store atomic i32 1, ptr %p.finished release, align 4
-  $bump{end,0}
+  %close = add i64 0, 4294967296
+  %closed = atomicrmw add ptr %pool, i64 %close seq_cst
   %asleep2 = load atomic i32, ptr %p.sleepers seq_cst, align 4
   %any2 = icmp ne i32 %asleep2, 0
   %other = icmp ne i64 %tid, 0
@@ -181,7 +208,7 @@ stay:
   %again = icmp slt i64 %n, %spins
   br i1 %again, label %spin, label %sleep
 spin:
-  $pause
+  call void @lm_pause()
   br label %scan
 sleep:
   %up = atomicrmw add ptr %p.sleepers, i32 1 seq_cst
@@ -198,7 +225,7 @@ entry:
   br label %loop
 loop:
   %i = phi i64 [0, %entry], [%i1, %loop]
-  $pause
+  call void @lm_pause()
   %i1 = add i64 %i, 1
   %more = icmp slt i64 %i1, %count
   br i1 %more, label %loop, label %out
@@ -237,7 +264,13 @@ next:
   br i1 %over, label %out, label %open
 open:
   %i1 = add i64 %i, 1
-  $record{%i}
+  %row = getelementptr %Launch, ptr %table, i64 %i
+  %launch = load %Launch, ptr %row
+  %grid = extractvalue %Launch %launch, 1
+  %cost = extractvalue %Launch %launch, 2
+  %shift = extractvalue %Launch %launch, 3
+  %a = getelementptr i8, ptr %args, i64 %shift
+  %g = call i64 %grid(ptr %a)
   %empty = icmp sle i64 %g, 0
   br i1 %empty, label %next, label %add
 add:
@@ -257,7 +290,13 @@ next:
   br i1 %over, label %out, label %open
 open:
   %i1 = add i64 %i, 1
-  $record{%i}
+  %row = getelementptr %Launch, ptr %table, i64 %i
+  %launch = load %Launch, ptr %row
+  %fn = extractvalue %Launch %launch, 0
+  %grid = extractvalue %Launch %launch, 1
+  %shift = extractvalue %Launch %launch, 3
+  %a = getelementptr i8, ptr %args, i64 %shift
+  %g = call i64 %grid(ptr %a)
   %empty = icmp sle i64 %g, 0
   br i1 %empty, label %next, label %run
 run:

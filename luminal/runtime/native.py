@@ -22,8 +22,6 @@ from luminal.ir.target import Target
 from luminal.runtime.cpu import compile_object, keep_forever, link
 from luminal.runtime.device import host_target
 
-__all__ = ["CALL", "POOL", "Block", "Runtime", "runtime", "runtime_text"]
-
 # Byte offsets of the words (i64) in a block.
 CALL = {name: 8 * i for i, name in enumerate((
     "pool", "table", "phases", "args", "scratch", "stride", "values", "index", "index_count",
@@ -38,24 +36,6 @@ POOL = {name: 64 * row + 8 * i for row, names in enumerate((
     ("mutex",), (), ("condition",), (), ("end",),
 )) for i, name in enumerate(names)}  # fmt: skip
 
-_RECORD = """
-  %row = mul i64 {0}, 32
-  %r = getelementptr i8, ptr %table, i64 %row
-  %fn = load ptr, ptr %r
-  %r1 = getelementptr i8, ptr %r, i64 8
-  %grid = load ptr, ptr %r1
-  %r2 = getelementptr i8, ptr %r, i64 16
-  %cost = load ptr, ptr %r2
-  %r3 = getelementptr i8, ptr %r, i64 24
-  %shift = load i64, ptr %r3
-  %a = getelementptr i8, ptr %args, i64 %shift
-  %g = call i64 %grid(ptr %a)"""
-_BUMP = """
-  %word.{0} = add i64 {1}, 4294967296
-  %old.{0} = atomicrmw add ptr %pool, i64 %word.{0} seq_cst"""
-_WORD = """
-  %b.{1} = getelementptr i8, ptr %b, i64 {offset}
-  %{1} = load {0}, ptr %b.{1}"""
 _PYTHON_API = ("PyLong_AsVoidPtr", "PyLong_FromLong", "PyEval_SaveThread", "PyEval_RestoreThread")
 _METH_FASTCALL = 0x80
 _LOCK = threading.Lock()
@@ -89,33 +69,29 @@ def runtime_text(triple: str, python: bool = True, park: str = "") -> str:
     `python` adds the CPython entry point; `park` is "futex" or "condition", by default the one
     that the system has.
     """
-    x86 = triple.startswith("x86_64")
-    wanted = {park or ("futex" if "linux" in triple else "condition"), "python" if python else ""}
-    pause = "llvm.x86.sse2.pause()" if x86 else "llvm.aarch64.hint(i32 1)"
-    fixed = {"futex": "202" if x86 else "98", "pause": f"call void @{pause}",
-             "pause_type": pause.replace(" 1", ""), "mutex": str(POOL["mutex"]),
-             "condition": str(POOL["condition"])}  # fmt: skip
+    wanted = {
+        "x86_64" if triple.startswith("x86_64") else "aarch64",
+        park or ("futex" if "linux" in triple else "condition"),
+        "python" if python else "",
+    }
 
-    def expand(found: re.Match[str]) -> str:
-        macro, text = found[1], found[2]
-        names = text.split(",") if text else []
-        match macro:
-            case "at":
-                return "\n".join(f"  %p.{n} = getelementptr i8, ptr %pool, i64 {POOL[n]}"
-                                 for n in names)  # fmt: skip
-            case "word":
-                return _WORD.format(*names, offset=CALL[names[1]])
-            case "record":
-                return _RECORD.format(text)
-            case "bump":
-                return _BUMP.format(*names)
-        return fixed[macro]
+    def section(found: re.Match[str]) -> str:
+        return found[2] if found[1] in wanted else ""
+
+    def fields(found: re.Match[str]) -> str:
+        names = found[1].split(",")
+        return "\n".join(f"  %p.{n} = getelementptr i8, ptr %pool, i64 {POOL[n]}" for n in names)
+
+    def word(found: re.Match[str]) -> str:
+        kind, name = found[1].split(",")
+        place = f"  %b.{name} = getelementptr i8, ptr %b, i64 {CALL[name]}"
+        return f"{place}\n  %{name} = load {kind}, ptr %b.{name}\n"
 
     text = Path(__file__).with_name("native.ll").read_text()
-    text = re.sub(r"^;\[(\w+)$(.*?)^;\]$", lambda m: m[2] if m[1] in wanted else "", text,
-                  flags=re.MULTILINE | re.DOTALL)  # fmt: skip
+    text = re.sub(r"^;\[(\w+)$(.*?)^;\]$", section, text, flags=re.MULTILINE | re.DOTALL)
     text = re.sub(r"^;.*\n", "", text, flags=re.MULTILINE)
-    return re.sub(r"\$(\w+)(?:\{([^}]*)\})?", expand, text)
+    text = re.sub(r"\$at\{(.*?)\}", fields, text)
+    return re.sub(r"\$word\{(.*?)\}", word, text)
 
 
 def _has_fastcall() -> bool:

@@ -19,8 +19,6 @@ import numpy as np
 from luminal.runtime.cpu import keep_forever
 from luminal.runtime.native import CALL, POOL, Block, Runtime, runtime
 
-__all__ = ["UNFIT", "Call", "Launches", "Pool", "shared_pool"]
-
 SPIN_US = 10.0  # how long a thread looks for work before it parks
 BATCH_NS = 3_000  # the least work worth a claim
 WAKE_NS = 25_000  # the least phase worth waking a parked thread

@@ -17,8 +17,6 @@ from luminal.ir.expr import Expr, Var, ceil_div
 from luminal.ir.plan import Buffer, Plan
 from luminal.runtime.memory import compile_exprs
 
-__all__ = ["Signature", "array_shape"]
-
 Dims = tuple[int, ...]
 _RAW_BITS = {"bfloat16": "bf16", "float8_e4m3fn": "f8e4m3", "float8_e5m2": "f8e5m2"}
 _KEEP = 4096  # shapes remembered as good

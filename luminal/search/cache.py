@@ -13,8 +13,6 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["Cache", "digest"]
-
 MAGIC = b"LUM1"
 LIMIT_BYTES = 1 << 30
 KEPT_SHARE = 0.8

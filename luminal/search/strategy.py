@@ -22,8 +22,6 @@ from luminal.search.schedule import Candidate
 from luminal.search.tasks import Task, prepare
 from luminal.search.timing import Measure, Trial, race
 
-__all__ = ["choose", "shortlist"]
-
 VERSION = 2
 FAST_S, FULL_S = 60.0, 900.0
 FAST_TRIALS, FULL_TRIALS = 8, 40

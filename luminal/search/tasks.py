@@ -17,8 +17,6 @@ from luminal.ir.target import Target
 from luminal.search.facts import Facts
 from luminal.search.schedule import Candidate, candidates, default
 
-__all__ = ["Scheduled", "Task", "prepare"]
-
 EFFICIENCY = 0.7
 SLOW = {"exp2": 8, "log2": 10, "sin": 14, "recip": 3, "sqrt": 4, "mod": 6}
 FREE = ("load", "const", "index", "cond")

@@ -16,8 +16,6 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Worker", "WorkerFailed"]
-
 START_TIMEOUT_S = 60.0
 
 
