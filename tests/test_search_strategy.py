@@ -31,7 +31,8 @@ def plan_of(*cases: Case) -> Plan:
     inputs = tuple(b.name for b in buffers if b.kind in ("input", "temp"))
     outputs = tuple(b.name for b in buffers if b.kind == "output")
     assert len(set(names)) == len(names)
-    return Plan(tuple(kernels), tuple(buffers), inputs, outputs)
+    costs_us = (1e3,) * len(kernels)
+    return Plan(tuple(kernels), tuple(buffers), inputs, outputs, costs_us=costs_us)
 
 
 def _rename(case: Case, names: dict[str, str]) -> Kernel:

@@ -14,6 +14,7 @@ from luminal.ir.plan import Buffer, Kernel, Plan, Store
 from luminal.ir.space import Result, Space
 from luminal.ir.term import Renaming, Term, load
 from luminal.search.pieces import pieces
+from luminal.search.roofline import Machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +38,9 @@ class _Step:
         self.reads = self.kernel.reads()
 
 
-def assemble(space: Space, picked: list[Picked]) -> Plan:
-    """The plan of these kernels."""
-    found = _Assembly(space, picked)
+def assemble(space: Space, picked: list[Picked], machine: Machine) -> Plan:
+    """The plan of these kernels; `machine` tells what copies cost."""
+    found = _Assembly(space, picked, machine)
     found.scatters()
     found.updates()
     return Plan(
@@ -56,8 +57,8 @@ def assemble(space: Space, picked: list[Picked]) -> Plan:
 class _Assembly:
     """All kernels in the graph's order with real names; then aliases and copies are added."""
 
-    def __init__(self, space: Space, picked: list[Picked]) -> None:
-        self.space = space
+    def __init__(self, space: Space, picked: list[Picked], machine: Machine) -> None:
+        self.space, self.machine = space, machine
         self.outputs = [r.buffer for r in space.results]
         self.buffers = {s.name: Buffer(s.name, s.shape, s.dtype, "input") for s in space.inputs}
         for s, data in space.constants:
@@ -113,7 +114,9 @@ class _Assembly:
         axes = [axis_var(f"x{d}", e) if e.value != 1 else None for d, e in enumerate(b.shape)]
         index = tuple(to_expr(0 if a is None else a) for a in axes)
         store = Store(target, index, load(source, index, b.dtype))
-        return _Step(Kernel("", tuple(a for a in axes if a is not None), (store,)), "", 0.0)
+        kernel = Kernel("", tuple(a for a in axes if a is not None), (store,))
+        moved = 2 * self.machine.points(kernel.axes) * b.dtype.bits / 8
+        return _Step(kernel, "", self.machine.kernel_us(0.0, moved))
 
     def _root(self, name: str) -> str:
         while self.buffers[name].alias:

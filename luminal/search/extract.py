@@ -38,7 +38,7 @@ def extract(space: Space, target: Target, *, hints: dict[str, int], k: int) -> l
     )  # fmt: skip
     picks: list[dict[int, int]] = [{}, *({r: j} for _, r, j in others[: max(0, k - 1)])]
     return [
-        with_sizes(assemble(space, [ways[pick.get(r, 0)] for r, ways in enumerate(solved)]))
+        with_sizes(assemble(space, [s[pick.get(r, 0)] for r, s in enumerate(solved)], machine))
         for pick in picks
     ]
 

@@ -58,12 +58,13 @@ class Machine:
             total *= self._extents[axis]
         return float(total)
 
-    def work_us(self, flops: float, bytes_: float) -> float:
-        """The work of one kernel, without its launch."""
+    def kernel_us(self, flops: float, bytes_: float, clutter: float = 1.0) -> float:
+        """A launch that does this work, `clutter` times as slowly as the machine can."""
         t = self.target
         rate = t.bandwidth_gbs * (4 if bytes_ < t.l2_bytes else 1)
         compute, memory = flops / (t.gflops * t.cores), bytes_ / rate
-        return (max(compute, memory) + _OVERLAP * min(compute, memory)) / 1e3
+        work = max(compute, memory) + _OVERLAP * min(compute, memory)
+        return t.launch_us + work / 1e3 * clutter
 
 
 def kernel_us(
@@ -81,7 +82,7 @@ def kernel_us(
         elements, size = buffers[name]
         bytes_ += min(elements, points) * size
     clutter = 1 + walk.clutter + _SECOND_LOOP * max(0, len(walk.contractions) - 1)
-    return machine.target.launch_us + machine.work_us(walk.flops, bytes_) * clutter
+    return machine.kernel_us(walk.flops, bytes_, clutter)
 
 
 @dataclass(frozen=True, slots=True)

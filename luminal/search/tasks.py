@@ -14,19 +14,14 @@ from luminal.ir.expr import Expr, Var, to_expr
 from luminal.ir.layout import Layout
 from luminal.ir.plan import Buffer, Kernel, Plan, Schedule
 from luminal.ir.target import Target
-from luminal.search.facts import Facts
 from luminal.search.schedule import Candidate, candidates, default
-
-EFFICIENCY = 0.7
-SLOW = {"exp2": 8, "log2": 10, "sin": 14, "recip": 3, "sqrt": 4, "mod": 6}
-FREE = ("load", "const", "index", "cond")
 
 
 @dataclass(slots=True, eq=False)
 class Task:
     """One distinct kernel under canonical names, and typical sizes of its dims.
 
-    `winner` is the schedule chosen so far, `time_us` its measured time (or the model's guess),
+    `winner` is the schedule chosen so far, `time_us` its measured time (or the roofline's guess),
     `uses` how often the plan launches it.
     """
 
@@ -85,13 +80,12 @@ def prepare(
     layouts = _settle(plan, found.forms, target, hints)
     buffers = {b.name: replace(b, layout=layouts.get(b.name, b.layout)) for b in plan.buffers}
     found.plan = replace(plan, buffers=tuple(buffers.values()))
-    for kernel, form in zip(plan.kernels, found.forms, strict=True):
+    for kernel, form, guess_us in zip(plan.kernels, found.forms, plan.costs_us, strict=True):
         own, sizes = _canonical_context(kernel, form, buffers, hints)
         key = (form.kernel, own, sizes)
         if key not in known:
             named = {b.name: b for b in own}
             winner = default(form.kernel, named, target, dict(sizes)).schedule
-            guess_us = _guess_us(Facts(form.kernel, named, target, dict(sizes)))
             known[key] = Task(form.kernel, own, sizes, winner, guess_us)
         found.calls.append(known[key])
     for task in found.tasks:
@@ -114,36 +108,6 @@ def _canonical_context(
     return tuple(own), tuple((f"d{n}", hints[d]) for n, d in enumerate(form.dims) if d in hints)
 
 
-def _guess_us(facts: Facts) -> float:
-    """Roofline time of a kernel on all cores: launch + max(arithmetic, memory)."""
-    target, kernel = facts.target, facts.kernel
-
-    def points(axes: set[Var] | frozenset[Var]) -> float:
-        count = 1.0
-        for a in axes:
-            count *= facts.extent(a)
-        return count
-
-    flops = sum(
-        points(t.free.union(t.axes)) * SLOW.get(t.op, 1)
-        for t in kernel.subterms() if t.op not in FREE
-    )  # fmt: skip
-    traffic = 0.0
-    for access in (
-        *facts.loads(*(s.value for s in kernel.stores)),
-        *map(facts.store, kernel.stores),
-    ):
-        buffer = facts.buffers[access.buffer]
-        size = 1.0
-        for e in buffer.shape:
-            size *= facts.number(e) or 1
-        axes = {v for e in access.index for v in e.variables()}.difference(kernel.dims())
-        traffic += min(size, points(axes)) * buffer.dtype.bits / 8
-    arithmetic = flops / (target.gflops * 1e3 * target.cores * EFFICIENCY)
-    memory = traffic / (target.bandwidth_gbs * 1e3 * max(1.0, target.cores / 2))
-    return target.launch_us + max(arithmetic, memory)
-
-
 def _settle(
     plan: Plan, forms: list[Canonical], target: Target, hints: Mapping[str, int]
 ) -> dict[str, Layout]:
@@ -155,7 +119,7 @@ def _settle(
     layouts: dict[str, Layout] = {}
     memo: dict[object, dict[str, Layout]] = {}
     order = range(len(plan.kernels))
-    by_cost = sorted(order, key=lambda n: -plan.costs_us[n]) if plan.costs_us else order
+    by_cost = sorted(order, key=lambda n: -plan.costs_us[n])
     written = [free.intersection(k.writes()) - constant for k in plan.kernels]
     for position, wanted in [*zip(order, written), *((n, constant) for n in by_cost)]:
         kernel, form = plan.kernels[position], forms[position]
