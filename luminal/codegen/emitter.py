@@ -9,23 +9,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import reduce
 from itertools import groupby
 
-from luminal.codegen.loopir import (
-    Block,
-    Fail,
-    For,
-    If,
-    Let,
-    Literal,
-    Load,
-    Operand,
-    Prefetch,
-    Statement,
-    Store,
-    Value,
-)  # fmt: skip
+from luminal.codegen import loopir
+from luminal.codegen.loopir import Literal, Operand, Value
 from luminal.errors import InternalError
 from luminal.ir.dtype import DType, accumulator, boolean, i32, i64
 from luminal.ir.expr import Atom, Binary, Expr, Var, maximum
@@ -49,14 +38,13 @@ def _named(op: str) -> Callable[..., Operand]:
     return method
 
 
+@dataclass(slots=True, eq=False)
 class Scope:
     """One open block: its statements and the values it defines, by what computes them."""
 
-    __slots__ = ("block", "branch", "known")
-
-    def __init__(self, branch: bool) -> None:
-        self.block, self.branch = Block(), branch
-        self.known: dict[Key, Value] = {}
+    branch: bool
+    block: loopir.Block = field(default_factory=loopir.Block)
+    known: dict[Key, Value] = field(default_factory=dict)
 
 
 class Emitter:
@@ -103,7 +91,12 @@ class Emitter:
         return value
 
     def _once(
-        self, level: int, key: Key, dtype: DType, lanes: int, make: Callable[[Value], Statement]
+        self,
+        level: int,
+        key: Key,
+        dtype: DType,
+        lanes: int,
+        make: Callable[[Value], loopir.Statement],
     ) -> Value:
         """The value known in a scope as `key`, or else what `make` defines."""
         scope = self.scopes[level]
@@ -119,7 +112,7 @@ class Emitter:
         """op(args), once per scope, as far out as the arguments allow."""
         level = max((self.level(a) for a in args), default=0)
         key = (op, dtype.name, lanes, attr, *map(_key, args))
-        return self._once(level, key, dtype, lanes, lambda v: Let(v, op, tuple(args), attr))
+        return self._once(level, key, dtype, lanes, lambda v: loopir.Let(v, op, tuple(args), attr))
 
     def load(
         self, base: str, dtype: DType, offset: Operand, result: DType, lanes: int,
@@ -130,14 +123,14 @@ class Emitter:
         level = max(floor, branch, *(self.level(a) for a in (offset, mask) if a is not None))
         key = ("load", base, version, lanes, _key(offset), mask and _key(mask))
         return self._once(
-            level, key, result, lanes, lambda v: Load(v, base, dtype, offset, mask)
+            level, key, result, lanes, lambda v: loopir.Load(v, base, dtype, offset, mask)
         )  # fmt: skip
 
     def fail(self, condition: Operand) -> None:
         """Report an index error where `condition` holds, once per place."""
-        self._once(self.depth, ("fail", _key(condition)), i64, 1, lambda _: Fail(condition))
+        self._once(self.depth, ("fail", _key(condition)), i64, 1, lambda _: loopir.Fail(condition))
 
-    def effect(self, statement: Store | Prefetch | For | If) -> None:
+    def effect(self, statement: loopir.Store | loopir.Prefetch | loopir.For | loopir.If) -> None:
         """A statement with an effect, here."""
         self.scopes[-1].block.body.append(statement)
 
@@ -154,19 +147,19 @@ class Emitter:
         yields = tuple(body(var, list(inside)))
         block, results = self.scopes.pop().block, self._results(carried)
         pairs = tuple(zip(inside, carried, strict=True))
-        self.effect(For(var, lo, hi, block, pairs, yields, results))
+        self.effect(loopir.For(var, lo, hi, block, pairs, yields, results))
         return list(results)
 
     def branch(self, condition: Operand, then: Yields, orelse: Yields = tuple) -> list[Operand]:
         """if condition: then() else: orelse(); both return the same number of values."""
-        blocks: list[Block] = []
+        blocks: list[loopir.Block] = []
         yields: list[tuple[Operand, ...]] = []
         for run in (then, orelse):
             self.scopes.append(Scope(True))
             yields.append(tuple(run()))
             blocks.append(self.scopes.pop().block)
         results = self._results(yields[0])
-        self.effect(If(condition, blocks[0], blocks[1], yields[0], yields[1], results))
+        self.effect(loopir.If(condition, blocks[0], blocks[1], yields[0], yields[1], results))
         return list(results)
 
     # ---- arithmetic

@@ -117,7 +117,9 @@ class _Printer:
                 case loopir.If():
                     self._if(statement)
                 case loopir.Fail():
-                    self._fail(statement)
+                    condition = self._operand(statement.condition).any()
+                    error = self._argument("", "ptr", "%.error")
+                    self.emitter.when(condition, f"store i32 1, {error}, align 4")
                 case loopir.Prefetch():
                     offset = self._operand(statement.offset)
                     _prefetch(self._pointer(statement.base), offset, statement.dtype)
@@ -189,11 +191,6 @@ class _Printer:
             return second and first and first + second
         return None
 
-    def _fail(self, statement: loopir.Fail) -> None:
-        emitter, condition = self.emitter, self._operand(statement.condition).any()
-        error = self._argument("", "ptr", "%.error")
-        emitter.when(condition, f"store i32 1, {error}, align 4")
-
     def _for(self, loop: loopir.For) -> None:
         emitter, hi = self.emitter, self._operand(loop.hi)
         initial = [self._operand(value) for value in (loop.lo, *(v for _, v in loop.carried))]
@@ -248,10 +245,12 @@ def _load(
 ) -> Reg:
     """The operand loaded; `half` is half of a 4-bit format's offset, if that is known even."""
     element = MEMORY[dtype.name]
-    if dtype.bits == 4:
-        raw = _nibbles(pointer, offset, lanes, mask, half)
-    elif offset.lanes > 1:
-        raw = _gather(pointer, offset, element, mask)
+    if half is not None and lanes % 2 == 0 and offset.lanes == 1:
+        raw = _nibbles(pointer, half, lanes, mask)
+    elif lanes == 1:
+        raw = _scalar(pointer, offset, dtype, mask)
+    elif offset.lanes > 1 or dtype.bits == 4:
+        raw = _gather(pointer, offset, dtype, lanes, mask)
     else:
         raw = _read(pointer.at(element, offset), element, lanes, mask)
     if dtype.name == "bool":
@@ -279,40 +278,35 @@ def _has_gather(pointer: Reg, element: str) -> bool:
     return BITS[element] >= 32 and "avx512f" in pointer.emitter.flags
 
 
-def _gather(pointer: Reg, offset: Reg, element: str, mask: Reg | None) -> Reg:
-    emitter, lanes = pointer.emitter, offset.lanes
+def _scalar(pointer: Reg, offset: Reg, dtype: DType, mask: Reg | None) -> Reg:
+    """The bits of one element; the upper bits are 0."""
+    element = MEMORY[dtype.name]
+    if dtype.bits >= 8:
+        return _read(pointer.at(element, offset), element, 1, mask)
+    byte = _read(pointer.at(element, offset >> 1), element, 1, mask)
+    return (byte >> ((offset.cast("trunc", "i8") & 1) << 2)) & 15
+
+
+def _gather(pointer: Reg, offset: Reg, dtype: DType, lanes: int, mask: Reg | None) -> Reg:
+    emitter, element = pointer.emitter, MEMORY[dtype.name]
     out = Reg(emitter, "poison", element, lanes)
     if _has_gather(pointer, element):
-        many = pointer.at(element, offset)
-        on = emitter.const(True, "i1", lanes) if mask is None else mask
+        many, on = pointer.at(element, offset), mask or emitter.const(True, "i1", lanes)
         name = f"llvm.masked.gather.{suffix(element, lanes)}.v{lanes}p0"
         rhs = emitter.call(out.type, name, many, emitter.const(1, "i32"), on, out.zero)
         return emitter.let(rhs, element, lanes)
     for n in range(lanes):
-        one, on = offset.lane(n), mask and mask.lane(n)
-        out = out.insert(_read(pointer.at(element, one), element, 1, on), n)
+        one = offset.lane(n) if offset.lanes > 1 or n == 0 else offset + n
+        out = out.insert(_scalar(pointer, one, dtype, mask and mask.lane(n)), n)
     return out
 
 
-def _nibbles(pointer: Reg, offset: Reg, lanes: int, mask: Reg | None, half: Reg | None) -> Reg:
-    """4-bit elements as i8 lanes, upper bits 0."""
-    if half is None or lanes == 1 or lanes % 2 or offset.lanes > 1:
-        return _nibble_by_nibble(pointer, offset, lanes, mask)
-    on = None if mask is None else mask.slice(0, lanes // 2, 2) | mask.slice(1, lanes // 2, 2)
+def _nibbles(pointer: Reg, half: Reg, lanes: int, mask: Reg | None) -> Reg:
+    """4-bit elements from a byte on, as i8 lanes with upper bits 0."""
+    on = mask and mask.slice(0, lanes // 2, 2) | mask.slice(1, lanes // 2, 2)
     low = _read(pointer.at("i8", half), "i8", lanes // 2, on).cast("zext", "i16")
     both = ((low | (low << 4)) & 0x0F0F).bits("i8")
     return both if mask is None else mask.pick(both, both.zero)
-
-
-def _nibble_by_nibble(pointer: Reg, offset: Reg, lanes: int, mask: Reg | None) -> Reg:
-    out = Reg(pointer.emitter, "poison", "i8", lanes)
-    for n in range(lanes):
-        one = offset.lane(n) if offset.lanes > 1 or n == 0 else offset + n
-        on = mask and mask.lane(n)
-        byte = _read(pointer.at("i8", one >> 1), "i8", 1, on)
-        byte = (byte >> ((one.cast("trunc", "i8") & 1) << 2)) & 15
-        out = out.insert(byte, n) if lanes > 1 else byte
-    return out
 
 
 def _store(pointer: Reg, offset: Reg, dtype: DType, value: Reg, mask: Reg | None) -> None:
@@ -324,8 +318,7 @@ def _store(pointer: Reg, offset: Reg, dtype: DType, value: Reg, mask: Reg | None
     if offset.lanes == 1:
         _write(pointer.at(element, offset), value, mask)
     elif _has_gather(pointer, element):
-        many = pointer.at(element, offset)
-        on = emitter.const(True, "i1", value.lanes) if mask is None else mask
+        many, on = pointer.at(element, offset), mask or emitter.const(True, "i1", value.lanes)
         name = f"llvm.masked.scatter.{suffix(element, value.lanes)}.v{value.lanes}p0"
         emitter.put(emitter.call("void", name, value, many, emitter.const(1, "i32"), on))
     else:

@@ -98,13 +98,9 @@ def exp2(x: Reg) -> Reg:
     magic = 1.5 * 2.0**mantissa
     t = lifted + magic
     near = power(lifted - (t - magic))
-    exponent = t.bits(_integer(x)) << mantissa
-    scaled = (near.bits(_integer(x)) + exponent).bits(x.element)
+    exponent = t.bits() << mantissa
+    scaled = (near.bits() + exponent).bits(x.element)
     return scaled * tiny.pick(x.like(2.0**-shift), 1.0)
-
-
-def _integer(x: Reg) -> str:
-    return f"i{BITS[x.element]}"
 
 
 def _scalef_width(x: Reg) -> int:
@@ -129,7 +125,7 @@ def log2(x: Reg) -> Reg:
     """log2(x): -inf at 0, NaN below, exact at powers of two."""
     mantissa, lift = MANTISSA[x.element], MANTISSA[x.element] + 2
     tiny = x.compare("olt", 2.0 ** _LOWEST[x.element])
-    bits = tiny.pick(x * 2.0**lift, x).bits(_integer(x))
+    bits = tiny.pick(x * 2.0**lift, x).bits()
     origin = 0x3F3504F3 if x.element == "float" else _double_bits(math.sqrt(0.5))
     e = (bits - origin).op("ashr", mantissa)
     m = (bits - (e << mantissa)).bits(x.element)
@@ -176,8 +172,8 @@ def _near_sine(x: Reg) -> Reg:
     r = x
     for part in _PI_PARTS[x.element]:
         r = n.fma(x.like(-part), r)
-    odd = t.bits(_integer(x)) << (BITS[x.element] - 1)
-    r = (r.bits(_integer(x)) ^ odd).bits(x.element)
+    odd = t.bits() << (BITS[x.element] - 1)
+    r = (r.bits() ^ odd).bits(x.element)
     z = r * r
     return (r * z).fma(_horner(z, _SIN[x.element]), r)
 
@@ -258,7 +254,7 @@ def _small_float(x: Reg, dtype: str) -> Reg:
     size = bits & ((1 << sign) - 1)
     moved = size << (23 - mantissa)
     first = (moved + ((128 - bias) << 23)).bits("float")
-    low = (first - 2.0 ** (1 - bias)).bits("i32")
+    low = (first - 2.0 ** (1 - bias)).bits()
     normal = moved + ((127 - bias) << 23)
     out = size.compare("ult", 1 << mantissa).pick(low, normal)
     if special:
@@ -271,7 +267,7 @@ def _small_float(x: Reg, dtype: str) -> Reg:
 
 def _to_bf16(x: Reg) -> Reg:
     """bf16 bits of f32, to nearest even; NaN stays NaN."""
-    bits = x.bits("i32")
+    bits = x.bits()
     high = bits >> 16
     odd = high & 1
     rounded = ((bits + 0x7FFF) + odd) >> 16
@@ -283,9 +279,9 @@ def _to_f16(x: Reg) -> Reg:
     """f16 bits of f32, to nearest even; NaN stays NaN."""
     if _has_half(x.emitter):
         return x.cast("fptrunc", "half").bits("i16")
-    bits = x.bits("i32")
+    bits = x.bits()
     size = bits & 0x7FFFFFFF
-    low = (size.bits("float") + 0.5).bits("i32") - 0x3F000000
+    low = (size.bits("float") + 0.5).bits() - 0x3F000000
     odd = (size >> 13) & 1
     normal = ((size + (0xFFF - (112 << 23))) + odd) >> 13
     out = size.compare("ult", 113 << 23).pick(low, normal)
@@ -300,7 +296,7 @@ def _round_to_odd(x: Reg) -> Reg:
     a, b = near.cast("fpext", "double").call("fabs"), x.call("fabs")
     down = a.compare("ogt", b).cast("sext", "i32")
     odd = a.compare("one", b).cast("zext", "i32")
-    return ((near.bits("i32") + down) | odd).bits("float")
+    return ((near.bits() + down) | odd).bits("float")
 
 
 def decode(raw: Reg, storage: str) -> Reg:

@@ -110,8 +110,9 @@ class Reg:
             f"{name} {self} to {vector(element, self.lanes)}", element, self.lanes
         )
 
-    def bits(self, element: str) -> Reg:
-        """The same bits as lanes of another type."""
+    def bits(self, element: str = "") -> Reg:
+        """The same bits as lanes of another type, integers as wide by default."""
+        element = element or f"i{BITS[self.element]}"
         lanes = self.lanes * BITS[self.element] // BITS[element]
         return self.emitter.let(f"bitcast {self} to {vector(element, lanes)}", element, lanes)
 
