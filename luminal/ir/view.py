@@ -33,14 +33,13 @@ class View:
     @property
     def is_identity(self) -> bool:
         """True if this view changes nothing."""
-        return (
-            not self.valid
-            and self.shape == self.source
-            and self.index == tuple(to_expr(a) for a in axes_of(self.shape))
-        )
+        same = self.shape == self.source and not self.valid
+        return same and self.index == identity(self.shape).index
 
     def then(self, outer: View) -> View | None:
         """The view `outer` of this view as one view; None if both pad with different fills."""
+        if self.is_identity:
+            return outer
         if self.valid and outer.valid and repr(self.fill) != repr(outer.fill):
             return None
         env = dict(zip(axes_of(self.shape), outer.index, strict=True))
@@ -60,6 +59,7 @@ def _exprs(shape: Shape) -> list[Expr]:
     return [to_expr(a) for a in axes_of(shape)]
 
 
+@lru_cache(maxsize=1 << 14)
 def identity(shape: Shape) -> View:
     """The view that changes nothing."""
     return View(shape, shape, tuple(_exprs(shape)))

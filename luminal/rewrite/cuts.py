@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from luminal.ir.expr import prod
-from luminal.ir.graph import ConstantData, Node
+from luminal.ir.graph import Graph, Node
 from luminal.ir.ops import PRIMITIVES
 from luminal.ir.view import Shape, View
-from luminal.rewrite.prepare import MAX_UNROLL, Prepared
+from luminal.rewrite.prepare import MAX_UNROLL, is_leaf
 
-__all__ = ["Cuts", "choose_cuts", "is_leaf"]
+__all__ = ["Cuts", "choose_cuts"]
 
 LARGEST_DEPTH = 80
 """The longest chain of nodes computed in place."""
@@ -56,11 +56,6 @@ class _Facts:
     """A soft node is read that a contraction is computed for."""
 
 
-def is_leaf(node: Node) -> bool:
-    """Nodes that are read, not computed."""
-    return node.op == "Input" or isinstance(node.value, ConstantData)
-
-
 def _reduces(node: Node) -> bool:
     loops = node.op in ("SumReduce", "MaxReduce")
     return loops and node.inputs[0].view.shape[node.axis].value not in (0, 1)
@@ -84,9 +79,9 @@ class _Chooser:
     """Chooses cuts: first, from the outputs up, who reads a node; then, from the inputs down,
     what is computed in place for it."""
 
-    def __init__(self, prepared: Prepared, trivial: frozenset[int]) -> None:
-        self.nodes = prepared.nodes
-        self.cuts = Cuts({wanted.node for wanted in prepared.outputs}, set(), set(trivial))
+    def __init__(self, graph: Graph, trivial: frozenset[int]) -> None:
+        self.nodes = graph.nodes
+        self.cuts = Cuts({o.edge.node for o in graph.outputs}, set(), set(trivial))
         self.users: list[list[tuple[int, int]]] = [[] for _ in self.nodes]
         for n, node in enumerate(self.nodes):
             for slot, edge in enumerate(node.inputs):
@@ -263,6 +258,6 @@ class _Chooser:
         return shape
 
 
-def choose_cuts(prepared: Prepared, trivial: frozenset[int] = frozenset()) -> Cuts:
-    """The cuts of prepared nodes; `trivial` ones are always computed in place."""
-    return _Chooser(prepared, trivial).cuts
+def choose_cuts(graph: Graph, trivial: frozenset[int] = frozenset()) -> Cuts:
+    """The cuts of a prepared graph; `trivial` ones are always computed in place."""
+    return _Chooser(graph, trivial).cuts

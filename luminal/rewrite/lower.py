@@ -1,18 +1,19 @@
 """Lower: prepared nodes to terms over named axes; views and selections vanish into indices.
 
-In: prepared nodes, which of them are stored (always read from their buffer) and which may be
+In: prepared nodes, and the buffers of those that are stored: always read from there, or perhaps
 (`soft`). Out: terms, the pairs (term, load) that say what a soft node's buffer holds, and axis
-splits. Decides nothing: `regions.py` chose the cuts.
+splits. Decides nothing: `cuts.py` chose the cuts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from functools import reduce
 
 from luminal.ir.dtype import DType, boolean, f32
 from luminal.ir.expr import Expr, Var, axis_var, const, to_expr
-from luminal.ir.graph import ConstantData, Edge, Node
+from luminal.ir.graph import Edge, Graph, Node
 from luminal.ir.numeric import full, lowest
 from luminal.ir.term import (
     Term,
@@ -23,20 +24,24 @@ from luminal.ir.term import (
     data,
     index,
     load,
+    make,
+    postorder,
     reduction,
     select,
     substitute,
-    unary,
 )  # fmt: skip
-from luminal.ir.view import axes_of
+from luminal.ir.view import Shape, axes_of
 from luminal.rewrite.axes import Split, divisors
 from luminal.rewrite.fold import fold, padded_sum, selects_on
-from luminal.rewrite.prepare import MAX_UNROLL
+from luminal.rewrite.prepare import MAX_UNROLL, is_leaf
 
-__all__ = ["Axes", "Lowering"]
+__all__ = ["Axes", "Lowering", "positions"]
 
-_UNARY = {"Log2": "log2", "Exp2": "exp2", "Sin": "sin", "Sqrt": "sqrt", "Recip": "recip"}
-_BINARY = {"Add": "add", "Mul": "mul", "Mod": "mod", "LessThan": "lt", "Maximum": "max"}
+_OPS = {
+    "Log2": "log2", "Exp2": "exp2", "Sin": "sin", "Sqrt": "sqrt", "Recip": "recip", "Add": "add",
+    "Mul": "mul", "Mod": "mod", "LessThan": "lt", "Maximum": "max", "Cast": "cast",
+}  # fmt: skip
+_LONGEST = 16
 
 
 @dataclass(slots=True)
@@ -60,7 +65,7 @@ class Axes:
             ordinal += 1
         return self.get(extent, ordinal)
 
-    def of_shape(self, shape: tuple[Expr, ...]) -> tuple[tuple[Var, ...], tuple[Expr, ...]]:
+    def of_shape(self, shape: Shape) -> tuple[tuple[Var, ...], Shape]:
         """Axes for the dimensions of a shape (none for size 1), and the index of each."""
         axes: list[Var] = []
         indices: list[Expr] = []
@@ -77,14 +82,14 @@ class Axes:
 class Lowering:
     """Terms of nodes at given indices. `widen` computes f16 and bf16 in f32 without rounding."""
 
-    nodes: list[Node]
-    stored: Mapping[int, str]
-    soft: Mapping[int, str]
+    nodes: Sequence[Node]
+    buffers: Mapping[int, str]
+    soft: Set[int]
     widen: bool
     axes: Axes = field(default_factory=Axes)
     equal: list[tuple[Term, Term]] = field(default_factory=list)
     splits: list[Split] = field(default_factory=list)
-    _memo: dict[tuple[int, tuple[Expr, ...]], Term] = field(default_factory=dict)
+    _memo: dict[tuple[int, Shape], Term] = field(default_factory=dict)
 
     def wide(self, dtype: DType) -> DType:
         """The dtype in which values of `dtype` are computed.
@@ -95,35 +100,33 @@ class Lowering:
         """
         return f32 if self.widen and dtype.is_float and dtype.bits == 16 else dtype
 
-    def at(self, number: int, where: tuple[Expr, ...]) -> Term:
+    def at(self, number: int, where: Shape) -> Term:
         """The element of a node at these indices."""
         key = (number, where)
         if key not in self._memo:
-            if number in self.stored:
-                made = self._load(self.stored[number], number, where)
+            if number in self.buffers and number not in self.soft:
+                made = self._load(number, where)
             else:
                 made = self.compute(number, where)
                 if number in self.soft:
-                    self.equal.append((made, self._load(self.soft[number], number, where)))
+                    self.equal.append((made, self._load(number, where)))
             self._memo[key] = made
         return self._memo[key]
 
-    def _load(self, buffer: str, number: int, where: tuple[Expr, ...]) -> Term:
+    def _load(self, number: int, where: Shape) -> Term:
         dtype = self.nodes[number].dtype
-        return cast(load(buffer, where, dtype), self.wide(dtype))
+        return cast(load(self.buffers[number], where, dtype), self.wide(dtype))
 
-    def edge(self, edge: Edge, where: tuple[Expr, ...]) -> Term:
+    def edge(self, edge: Edge, where: Shape) -> Term:
         """The element of an edge at these indices: padding becomes a select."""
         view = edge.view
         if view.is_identity:
             return self.at(edge.node, where)
         env = dict(zip(axes_of(view.shape), where, strict=True))
-        conditions = [cond(e.substitute(env)) for e in view.valid]
-        dtype = self.nodes[edge.node].dtype
-        fill = self._scalar(view.fill, dtype)
         mask = constant(True, boolean)
-        for c in conditions:
-            mask = binary("mul", mask, c)
+        for e in view.valid:
+            mask = binary("mul", mask, cond(e.substitute(env)))
+        fill = self._scalar(view.fill, self.nodes[edge.node].dtype)
         if mask.op == "const" and not mask.payload:
             return fill
         return select(mask, self.at(edge.node, tuple(e.substitute(env) for e in view.index)), fill)
@@ -132,16 +135,14 @@ class Lowering:
         rounded = full(value, dtype).item() if not dtype.storage else value  # type: ignore[arg-type]
         return constant(rounded, self.wide(dtype))  # type: ignore[arg-type]
 
-    def compute(self, number: int, where: tuple[Expr, ...]) -> Term:
+    def compute(self, number: int, where: Shape) -> Term:
         """The element computed here, even if the node is stored."""
         node = self.nodes[number]
         match node.op:
-            case "Input":
-                return self._load(self.stored[number], number, where)
-            case "Constant":
-                if isinstance(node.value, ConstantData):
-                    return self._load(self.stored[number], number, where)
+            case "Constant" if not is_leaf(node):
                 return self._scalar(node.value or 0, node.dtype)
+            case "Input" | "Constant":
+                return self._load(number, where)
             case "Iota":
                 return cast(index(where[0]), self.wide(node.dtype))
             case "Gather":
@@ -153,28 +154,19 @@ class Lowering:
                 if condition.op == "const":
                     return self.edge(node.inputs[1 if condition.payload else 2], where)
                 return select(condition, *(self.edge(e, where) for e in node.inputs[1:]))
-        return self._elementwise(node, [self.edge(e, where) for e in node.inputs])
-
-    def _elementwise(self, node: Node, args: list[Term]) -> Term:
+        args = [self.edge(e, where) for e in node.inputs]
         if node.op == "Copy":
             return args[0]
-        if node.op == "Cast":
-            return fold("cast", args, self.wide(node.dtype)) or cast(args[0], self.wide(node.dtype))
-        if node.op in _UNARY:
-            return fold(_UNARY[node.op], args, args[0].dtype) or unary(_UNARY[node.op], args[0])
-        op = _BINARY[node.op]
-        if op == "add":
-            joined = padded_sum(*args)
-            if joined is not None:
-                return joined
-        return fold(op, args, node.dtype) or binary(op, *args)
+        op, dtype = _OPS[node.op], self.wide(node.dtype)
+        joined = padded_sum(*args) if op == "add" else None
+        return joined or fold(op, args, dtype) or make(op, tuple(args), dtype)
 
-    def _gather(self, node: Node, where: tuple[Expr, ...]) -> Term:
+    def _gather(self, node: Node, where: Shape) -> Term:
         source, chosen = node.inputs
         position = data(self.edge(chosen, where), source.view.shape[node.axis])
         return self.edge(source, (*where[: node.axis], position, *where[node.axis + 1 :]))
 
-    def _reduce(self, node: Node, where: tuple[Expr, ...]) -> Term:
+    def _reduce(self, node: Node, where: Shape) -> Term:
         edge, at = node.inputs[0], node.axis
         extent = edge.view.shape[at]
         op = "sum" if node.op == "SumReduce" else "rmax"
@@ -193,19 +185,31 @@ class Lowering:
         if inner.op == "const" and not inner.payload and (op == "sum" or extent.lo > 0):
             return inner
         if extent.value is not None and extent.value <= MAX_UNROLL and selects_on(inner, axis):
-            return _unrolled("add" if op == "sum" else "max", inner, axis, extent.value)
+            parts = [substitute(inner, {axis: const(i)}) for i in range(extent.value)]
+            return reduce(lambda a, b: binary("add" if op == "sum" else "max", a, b), parts)
         made = reduction(op, (axis,), inner)
         for size in divisors(inner, axis) if op == "sum" and extent.value is not None else ():
             blocks = self.axes.fresh(const((extent.value or 0) // size), used)
             within = self.axes.fresh(const(size), {*used, blocks})
             parts = body(to_expr(blocks) * size + to_expr(within))
-            self.splits.append(Split(made, blocks, within, parts))
+            self.splits.append((made, blocks, within, parts))
         return made
 
 
-def _unrolled(op: str, body: Term, axis: Var, extent: int) -> Term:
-    parts = [substitute(body, {axis: const(i)}) for i in range(extent)]
-    total = parts[0]
-    for part in parts[1:]:
-        total = binary(op, total, part)
-    return total
+def positions(graph: Graph) -> frozenset[int]:
+    """Nodes of integers and truth values whose element is a short term of positions alone, outputs
+    excepted: free to repeat, so that what is known of positions stays known everywhere."""
+    lowering = Lowering(graph.nodes, {}, frozenset(), widen=False)
+    wanted = {o.edge.node for o in graph.outputs}
+    pure: set[int] = set()
+    found: set[int] = set()
+    for n, node in enumerate(graph.nodes):
+        if not node.inputs and not is_leaf(node):
+            pure.add(n)
+        elif node.inputs and node.op != "Scatter" and pure.issuperset(e.node for e in node.inputs):
+            if not node.dtype.is_float and n not in wanted:
+                parts = list(postorder(lowering.at(n, lowering.axes.of_shape(node.shape)[1])))
+                if len(parts) <= _LONGEST and not any(t.axes or t.op == "load" for t in parts):
+                    found.add(n)
+                    pure.add(n)
+    return frozenset(found)
