@@ -9,31 +9,11 @@ with its operators and methods. Nothing is defined here but tables.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from luminal.errors import ArgumentError, UnsupportedError
-from luminal.frontend import (
-    evaluate,
-    functional_activation,
-    functional_conv,
-    functional_core,
-    functional_create,
-    functional_index,
-    functional_integer,
-    functional_join,
-    functional_key,
-    functional_linear,
-    functional_loss,
-    functional_math,
-    functional_more,
-    functional_norm,
-    functional_power,
-    functional_reduce,
-    functional_resize,
-    functional_scan,
-    functional_shape,
-    functional_sort,
-)
+from luminal.frontend import evaluate
 from luminal.frontend.evaluate import *  # noqa: F403
 from luminal.frontend.functional_activation import *  # noqa: F403
 from luminal.frontend.functional_conv import *  # noqa: F403
@@ -56,59 +36,34 @@ from luminal.frontend.functional_shape import *  # noqa: F403
 from luminal.frontend.functional_sort import *  # noqa: F403
 from luminal.frontend.tensor import Tensor, cast, dtype_of, fail, tensor, tensor_from_bits, update
 
-_MODULES = (
-    evaluate,
-    functional_activation,
-    functional_conv,
-    functional_core,
-    functional_create,
-    functional_index,
-    functional_integer,
-    functional_join,
-    functional_key,
-    functional_linear,
-    functional_loss,
-    functional_math,
-    functional_more,
-    functional_norm,
-    functional_power,
-    functional_reduce,
-    functional_resize,
-    functional_scan,
-    functional_shape,
-    functional_sort,
-)
 _OPERATORS = {
     "add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "floordiv": "floor_divide",
     "mod": "remainder", "pow": "pow", "matmul": "matmul", "and": "bitwise_and", "or": "bitwise_or",
     "xor": "bitwise_xor", "lshift": "bitwise_left_shift", "rshift": "bitwise_right_shift",
 }  # fmt: skip
-_COMPARISONS = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "eq": "eq", "ne": "ne"}
-_UNARY = {"neg": "neg", "invert": "bitwise_not", "abs": "abs", "getitem": "getitem"}
+_OTHERS = {
+    "lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "eq": "eq", "ne": "ne", "neg": "neg",
+    "invert": "bitwise_not", "abs": "abs", "getitem": "getitem",
+}  # fmt: skip
+_DTYPES = {
+    "float": "f32", "double": "f64", "half": "f16", "bool": "bool", "bfloat16": "bf16",
+    "long": "i64", "int": "i32",
+}  # fmt: skip
 _NO_METHODS = {
     "arange", "block_diag", "broadcast_tensors", "cat", "concat", "concatenate", "einsum",
     "embedding", "empty", "eye", "full", "hstack", "linspace", "meshgrid", "ones", "set_realizer",
     "stack", "vstack", "where", "zeros",
 }  # fmt: skip
-_NAMES = sorted({name for module in _MODULES for name in module.__all__})
-__all__ = ["Tensor", "tensor", "tensor_from_bits", "update", *_NAMES]
-
-
-def _reflected(function: Any) -> Any:
-    def operator(self: Tensor, other: Any) -> Tensor:
-        return function(other, self)
-
-    return operator
+_FOUND = {
+    name: value for name, value in sorted(globals().items())
+    if getattr(value, "__module__", "").startswith((f"{__name__}_", evaluate.__name__))
+}  # fmt: skip
+__all__ = ["Tensor", "tensor", "tensor_from_bits", "update", *_FOUND]
 
 
 def _to(x: Tensor, dtype: Any) -> Tensor:
     """x converted to another dtype."""
     return cast(x, dtype_of(dtype))
-
-
-def _where_method(x: Tensor, condition: Tensor, other: Any) -> Tensor:
-    """x where the condition holds, else other."""
-    return functional_core.where(condition, x, other)
 
 
 def _truth(x: Tensor) -> bool:
@@ -132,36 +87,26 @@ def _transposed(x: Tensor) -> Tensor:
     """x with its last two axes exchanged."""
     if x.ndim < 2:
         raise ArgumentError(f"[mT] needs at least two axes. Got shape {list(x.shape)}.")
-    return functional_shape.transpose(x, -1, -2)
+    return _FOUND["transpose"](x, -1, -2)
 
 
-def _reversed(x: Tensor) -> Tensor:
-    """x with all axes in the opposite order."""
-    return functional_shape.permute(x, *range(x.ndim - 1, -1, -1))
+def _methods() -> Iterator[tuple[str, Any]]:
+    """Every method, operator and property that the functions give to `Tensor`."""
+    yield from ((name, f) for name, f in _FOUND.items() if name not in _NO_METHODS)
+    for name, function in _OPERATORS.items():
+        yield f"__{name}__", _FOUND[function]
+        yield f"__r{name}__", lambda x, other, f=_FOUND[function]: f(other, x)
+    yield from ((f"__{name}__", _FOUND[function]) for name, function in _OTHERS.items())
+    yield from ((name, lambda x, dtype=dtype: _to(x, dtype)) for name, dtype in _DTYPES.items())
+    yield from ((name, _to) for name in ("to", "type", "cast", "astype"))
+    yield from ((name, lambda x: x) for name in ("contiguous", "detach", "clone"))
+    yield "where", lambda x, condition, other: _FOUND["where"](condition, x, other)
+    yield "size", lambda x, dim=None: x.shape if dim is None else x.shape[dim]
+    yield "dim", lambda x: x.ndim
+    yield "T", property(lambda x: _FOUND["permute"](x, *range(x.ndim - 1, -1, -1)))
+    yield "mT", property(_transposed)
+    yield from (("__array__", _array), ("__setitem__", _assigned), ("__bool__", _truth))
 
 
-def _install() -> None:
-    found = {name: getattr(module, name) for module in _MODULES for name in module.__all__}
-    for name in _NAMES:
-        if name not in _NO_METHODS:
-            setattr(Tensor, name, found[name])
-    for method, name in (_OPERATORS | _COMPARISONS | _UNARY).items():
-        setattr(Tensor, f"__{method}__", found[name])
-    for method, name in _OPERATORS.items():
-        setattr(Tensor, f"__r{method}__", _reflected(found[name]))
-    for name in ("to", "type", "cast", "astype"):
-        setattr(Tensor, name, _to)
-    for name, dtype in (("float", "f32"), ("double", "f64"), ("half", "f16"), ("bool", "bool"),
-                        ("bfloat16", "bf16"), ("long", "i64"), ("int", "i32")):  # fmt: skip
-        setattr(Tensor, name, lambda x, dtype=dtype: _to(x, dtype))
-    Tensor.where = _where_method  # type: ignore[attr-defined]
-    Tensor.__array__ = _array  # type: ignore[attr-defined]
-    Tensor.__setitem__ = _assigned  # type: ignore[attr-defined]
-    Tensor.__bool__ = _truth  # type: ignore[attr-defined]
-    Tensor.T, Tensor.mT = property(_reversed), property(_transposed)  # type: ignore[attr-defined]
-    Tensor.size = lambda x, dim=None: x.shape if dim is None else x.shape[dim]  # type: ignore[attr-defined]
-    Tensor.contiguous = Tensor.detach = Tensor.clone = lambda x: x  # type: ignore[attr-defined]
-    Tensor.dim = lambda x: x.ndim  # type: ignore[attr-defined]
-
-
-_install()
+for _name, _method in _methods():
+    setattr(Tensor, _name, _method)
