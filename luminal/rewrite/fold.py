@@ -6,13 +6,10 @@ input bit by bit; rules that need e-classes are in `rules.py`.
 
 from __future__ import annotations
 
-import numpy as np
-
 from luminal.ir.dtype import DType
 from luminal.ir.expr import Expr, Var, const, is_nonnegative, to_expr
-from luminal.ir.numeric import apply
-from luminal.ir.numeric import cast as cast_value
-from luminal.ir.term import Scalar, Term, binary, cond, constant, postorder, select, substitute
+from luminal.ir.numeric import apply, cast, full
+from luminal.ir.term import Term, binary, cond, constant, postorder, select, substitute
 
 __all__ = ["fold", "padded_sum", "selects_on"]
 
@@ -26,16 +23,14 @@ def fold(op: str, args: list[Term], dtype: DType) -> Term | None:
         if compared is not None:
             return compared
     args = [_as_select(a) for a in args] if op in ("mul", "add", "lt") else args
-    picks = [a for a in args if a.op == "select"]
-    if any(p.args[0] is not picks[0].args[0] for p in picks):
+    picks = {a.args[0] for a in args if a.op == "select"}
+    sides = [[a.args[side] if a.op == "select" else a for a in args] for side in (1, 2)]
+    if len(picks) > 1 or any(a.op != "const" for side in sides for a in side):
         return None
-    branches = [[a if a.op != "select" else a.args[side] for a in args] for side in (1, 2)]
-    if any(a.op != "const" for side in branches for a in side):
+    made, other = (_evaluate(op, side, dtype) for side in sides)
+    if made is None or other is None:
         return None
-    values = [_evaluate(op, side, dtype) for side in (branches if picks else branches[:1])]
-    if any(v is None for v in values):
-        return None
-    return select(picks[0].args[0], *values) if picks else values[0]  # type: ignore[arg-type]
+    return select(picks.pop(), made, other) if picks else made
 
 
 def _as_select(t: Term) -> Term:
@@ -49,23 +44,9 @@ def _evaluate(op: str, args: list[Term], dtype: DType) -> Term | None:
     source = args[0].dtype
     if source.storage or dtype.storage:
         return None
-    values = [np.asarray(a.payload, _holder(a.dtype)) for a in args]
-    with np.errstate(all="ignore"):
-        if op == "cast":
-            made = cast_value(values[0], source, dtype)
-        elif op == "max":
-            made = np.maximum(*values)
-        else:
-            made = apply(op, source, *values)
-    return constant(_scalar(made), dtype)
-
-
-def _holder(dtype: DType) -> str:
-    return dtype.numpy if dtype.bits != 16 or not dtype.is_float else "float32"
-
-
-def _scalar(value: np.ndarray) -> Scalar:
-    return np.asarray(value).item()
+    values = [full(a.payload, a.dtype) for a in args]
+    made = cast(values[0], source, dtype) if op == "cast" else apply(op, source, *values)
+    return constant(made.item(), dtype)
 
 
 def _compare(a: Term, b: Term) -> Term | None:
