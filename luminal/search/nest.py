@@ -92,8 +92,15 @@ class Keep:
     def stage(self, facts: Facts, around: Sequence[Item]) -> Stage:
         """The stage inside the items `around`."""
         nest = local(self.steps, self.lane, self.lanes)
-        layout = facts.local_layout(self.term, around, self.levels) if self.levels else ()
-        return Stage(facts.subterm(self.term), nest.items, nest.regs, layout)
+        subterms = facts.kernel.subterms()
+        layout: Layout = ()
+        if self.levels:  # over the axes without a loop of tile 1: free ones first, then bound ones
+            closed = {i.axis for i in around if isinstance(i, Loop) and i.tile == 1}
+            known = dict.fromkeys((*facts.kernel.axes, *(a for t in subterms for a in t.axes)))
+            place = [a for a in known if a in self.term.free and a.name not in closed]
+            rest = (n for n, a in enumerate(place) if a not in dict(self.levels))
+            layout = (*((n, 1) for n in rest), *((place.index(a), t) for a, t in self.levels))
+        return Stage(subterms.index(self.term), nest.items, nest.regs, layout)
 
 
 @dataclass(frozen=True, slots=True)

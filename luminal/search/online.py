@@ -157,7 +157,7 @@ def _short_rows(facts: Facts, roles: _Roles) -> dict[Var, int]:
     loads = [a for a in facts.loads(roles.x, roles.v) if roles.j in a.axes]
     for axis in roles.batch:
         mine = [a for a in loads if axis in a.axes]
-        size = min((min(facts.breaks(a, axis), default=1) for a in mine), default=1)
+        size = min((min(a.breaks(axis), default=1) for a in mine), default=1)
         if size > 1 and all(facts.stride(a, axis, size) == 0 for a in mine):
             return {axis: max(n for n in range(1, most + 1) if size % n == 0)}
     return {}

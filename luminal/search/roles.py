@@ -6,14 +6,15 @@ windows, plain sums, sums of byte products and elementwise work: strides and mas
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from math import prod
 
-from luminal.ir.dtype import f32, i8, i32
+from luminal.ir.dtype import i8, i32
 from luminal.ir.expr import Var
 from luminal.ir.layout import Layout
-from luminal.ir.term import REDUCTIONS, Term
-from luminal.search.facts import Access, Facts, has_data
+from luminal.ir.term import REDUCTIONS, Term, data_atoms
+from luminal.search.facts import Access, Facts
 from luminal.search.nest import GROUP, Nest
 
 __all__ = ["Roles", "all_roles", "waste"]
@@ -29,10 +30,11 @@ class Roles:
 
     `lane` is a free axis, or a summed one if `across`; `rows` is replicated in registers, `outer`
     and `inner` are the free axes around the lanes and inside. Summed axes are `deep` (long) or
-    `window` (short, sliding along a free axis; `unrolled` of those in registers) or `dots` (four
-    bytes at once). `packed` operands are not contiguous along the lanes, `kept` ones are to be
-    computed first; `layouts` is what buffers should look like. `vectors` are the operands that
-    vary along the lanes, `scalars` those that are broadcast; they feed `sums` reductions.
+    `window` (short, sliding along a free axis; `unrolled` of those in registers); `dots` of the
+    deep ones take four bytes at once. `packed` operands are not contiguous along the lanes,
+    `kept` ones are to be computed first; `layouts` is what buffers should look like. `vectors`
+    are the operands that vary along the lanes, `scalars` those that are broadcast; they feed
+    `sums` reductions.
     """
 
     lane: Var
@@ -69,249 +71,209 @@ def waste(extent: int, tile: int) -> float:
 
 def all_roles(facts: Facts, nest: Nest) -> list[Roles]:
     """The possible roles, the least penalty first; empty if nothing can be vectorised."""
-    sums = facts.tops(*nest.values)
-    types = [a.term.dtype for a in facts.loads(*nest.values) if a.term is not None]
-    lanes = min(facts.lanes(t) for t in ([sums[0].dtype] if sums else
-                                         [*types, *(t.dtype for t in nest.values)]))  # fmt: skip
-    wide = [a for a, size in nest.rows if size > 1]
-    fixed = {a for a, _ in nest.rows}
-    found = [
-        _free_lane(facts, nest, v, lanes, sums)
-        for v in wide or [a for a in nest.free if a not in fixed]
-        if v.name not in nest.ordered
-    ]
-    for k in sums[0].axes if sums else ():
-        cost = _summed_lane(facts, nest, k, lanes, sums)
-        if cost is not None:
-            found.append(_around(facts, nest, Roles(k, lanes, cost, True), sums))
+    analysis = _Analysis(facts, nest)
+    fixed = dict(nest.rows)
+    wide = [a for a in fixed if fixed[a] > 1] or [a for a in nest.free if a not in fixed]
+    found = [analysis.free_lane(v) for v in wide if v.name not in nest.ordered]
+    dots = [d for r in found if (d := analysis.dots(r)) is not None][:1]
+    for k in analysis.sums[0].axes if analysis.sums else ():
+        found += analysis.summed_lane(k)
     found.sort(key=lambda r: r.penalty)
-    dots = _dots(facts, nest)
-    near = [r for r in found if r.penalty <= 2.5 * found[0].penalty + 0.5][:3]
-    return [*dots, *near]
+    return [*dots, *(r for r in found[:3] if r.penalty <= 2.5 * found[0].penalty + 0.5)]
 
 
-def _dimension(access: Access, axis: Var) -> int | None:
-    """The only dimension that `axis` walks through, in steps of 1."""
-    places = [d for d, e in enumerate(access.index) if axis in e.variables()]
-    slope = access.index[places[0]].coefficient(axis) if len(places) == 1 else None
-    return places[0] if slope is not None and slope.value == 1 else None
-
-
-def _blocked(rank: int, dimension: int, tile: int, outer: Sequence[int]) -> Layout:
+def _blocked(rank: int, dimension: int, tile: int, outer: Iterable[int]) -> Layout:
     """`dimension` in tiles innermost; the dimensions `outer` stay outside of its blocks."""
-    rest = [d for d in range(rank) if d != dimension and d not in outer]
-    return (*((d, 1) for d in outer), (dimension, tile), *((d, 1) for d in rest), (dimension, 1))
+    around = tuple((d, 1) for d in outer)
+    rest = ((d, 1) for d in range(rank) if d != dimension and (d, 1) not in around)
+    return (*around, (dimension, tile), *rest, (dimension, 1))
 
 
-def _free_lane(facts: Facts, nest: Nest, v: Var, lanes: int, sums: tuple[Term, ...]) -> Roles:
-    """Lanes along a free axis: what each operand costs, and how it should lie in memory."""
-    loads, bound = facts.loads(*(sums or nest.values)), facts.bound(*nest.values)
-    penalty, packed, rows = 0.0, list[Term](), None
-    layouts: dict[str, Layout] = {}
-    for a in loads:
-        step, d = facts.stride(a, v, lanes), _dimension(a, v)
-        constant = facts.buffers[a.buffer].kind != "temp" and a.buffer in facts.free_layout
-        if step == 0:
-            continue
-        if sums and constant and d is not None:
-            others = set(nest.free) - {v}
-            batch = [e for e, i in enumerate(a.index) if i.variables() & others or has_data(i)]
-            layouts[a.buffer] = _blocked(len(a.index), d, lanes, [e for e in batch if e != d])
-        elif step == 1 and not (sums and _is_spread(facts, nest, a, v, bound)):
-            continue
-        elif sums and step is not None and _is_packable(facts, nest, a, v, bound, sums):
-            packed += [a.term] if a.term is not None else []
-            penalty += 0.05 if step == 1 else 0.6
-        elif step != 1:
-            dense = [] if sums or step is None else _dense(facts, nest, a, v, lanes)
-            rows = rows or next(iter(dense), None)
-            penalty += 1.5 if dense else STRIDED
-    length = 1
-    for k in bound:
-        length *= facts.extent(k)
-    for s in nest.stores:
-        d = _dimension(s, v)
-        if facts.stride(s, v, lanes) == 1:
-            continue
-        if sums and s.buffer in facts.free_layout and d is not None:
-            layouts[s.buffer] = _blocked(len(s.index), d, lanes, range(d))
-        else:
-            penalty += 0.1 + lanes / length
-    penalty = (1 + penalty) * waste(facts.extent(v), lanes)
-    penalty += 4 * bool(sums and not any(v in a.axes for a in loads))
-    roles = Roles(v, lanes, penalty, packed=tuple(packed), layouts=tuple(sorted(layouts.items())))
-    return _around(facts, nest, roles, sums) if sums else _stream(facts, nest, roles, rows)
+class _Analysis:
+    """The structure of one nest. Its `loads` are those of its sums, if it has any."""
 
+    def __init__(self, facts: Facts, nest: Nest) -> None:
+        self.facts, self.nest = facts, nest
+        self.sums, self.bound = facts.tops(*nest.values), facts.bound(*nest.values)
+        terms = self.sums or nest.values
+        self.loads, self.masks = facts.loads(*terms), facts.masks(*terms)
+        types = [t.dtype for t in self.sums[:1] or nest.values]
+        types += [] if self.sums else [a.buffer.dtype for a in self.loads]
+        self.lanes = min(map(facts.lanes, types))
 
-def _dense(facts: Facts, nest: Nest, a: Access, v: Var, lanes: int) -> list[Var]:
-    """Axes along which a strided load is contiguous, so that tiles of it can be transposed."""
-    fixed = {x for x, _ in nest.rows}
-    return [x for x in nest.free if x != v and x.name not in nest.ordered and x not in fixed
-            and facts.stride(a, x, lanes) == 1 and facts.extent(x) >= lanes // 2]  # fmt: skip
+    def free_lane(self, v: Var) -> Roles:
+        """Lanes along a free axis: what each operand costs, and how it should lie in memory."""
+        facts, nest, lanes = self.facts, self.nest, self.lanes
+        penalty, packed, layouts = 0.0, list[Term](), dict[str, Layout]()
+        rows: list[Var] = []
+        for a in self.loads:
+            step, d, name = facts.stride(a, v, lanes), a.dimension(v), a.buffer.name
+            if step == 0:
+                continue
+            if (
+                self.sums
+                and a.buffer.kind != "temp"
+                and name in facts.free_layout
+                and d is not None
+            ):
+                others = set(nest.free) - {v}
+                batch = (e for e, i in enumerate(a.index) if e != d
+                         and (i.variables() & others or any(data_atoms(i))))  # fmt: skip
+                layouts[name] = _blocked(len(a.index), d, lanes, batch)
+            elif step is not None and self._worth_packing(a, v, step):
+                packed += [a.term] if a.term is not None else []
+                penalty += 0.05 if step == 1 else 0.6
+            elif step != 1:
+                dense = [] if self.sums or step is None else self._dense(a, v)
+                rows += dense
+                penalty += 1.5 if dense else STRIDED
+        for s in nest.stores:
+            d, free = s.dimension(v), self.sums and s.buffer.name in facts.free_layout
+            if facts.stride(s, v, lanes) != 1 and free and d is not None:
+                layouts[s.buffer.name] = _blocked(len(s.index), d, lanes, range(d))
+            elif facts.stride(s, v, lanes) != 1:
+                penalty += 0.1 + lanes / prod(map(facts.extent, self.bound))
+        penalty = (1 + penalty) * waste(facts.extent(v), lanes)
+        penalty += 4 * bool(self.sums and not any(v in a.axes for a in self.loads))
+        roles = Roles(v, lanes, penalty, packed=tuple(packed), layouts=(*sorted(layouts.items()),))
+        return self._around(roles) if self.sums else self._stream(roles, rows)
 
+    def _dense(self, a: Access, v: Var) -> list[Var]:
+        """Axes along which a strided load is contiguous, so that tiles of it are transposed."""
+        fixed = {v.name, *self.nest.ordered, *(x.name for x, _ in self.nest.rows)}
+        return [x for x in self.nest.free if x.name not in fixed
+                and self.facts.stride(a, x, self.lanes) == 1
+                and self.facts.extent(x) >= self.lanes // 2]  # fmt: skip
 
-def _is_spread(facts: Facts, nest: Nest, a: Access, v: Var, bound: tuple[Var, ...]) -> bool:
-    """True if steps of the sum jump far, and many rows would pay for a dense copy."""
-    many = any(x != v and x not in a.axes and facts.extent(x) >= 48 for x in nest.free)
-    size = facts.buffers[a.buffer].dtype.itemsize
-    steps = [abs(facts.stride(a, k) or 0) * size for k in bound if k in a.axes]
-    return many and min(steps, default=0) >= 1024
+    def _worth_packing(self, a: Access, v: Var, step: int) -> bool:
+        """True if a copy of the operand, contiguous along the lanes, would be used repeatedly; it
+        must be used often where it is contiguous already, but its rows lie far apart."""
+        slides = any(self._slides(k, x, (a,)) for k in self.bound for x in self.nest.free)
+        if not self.sums or self.masks or slides or any(data_atoms(a.flat)):
+            return False
+        used = max(
+            (self.facts.extent(x) for x in self.nest.free if x not in {v, *a.axes}), default=1
+        )
+        jumps = [abs(self.facts.stride(a, k) or 0) for k in self.bound if k in a.axes]
+        far = min(jumps, default=0) * a.buffer.dtype.itemsize >= 1024
+        return used >= 48 and far if step == 1 else used >= 8
 
+    def summed_lane(self, k: Var) -> list[Roles]:
+        """Lanes along a summed axis; none if the operands are not evenly spaced there."""
+        facts = self.facts
+        mine = [a for a in self.loads if k in a.axes]
+        steps = [facts.stride(a, k, self.lanes) for a in mine]
+        if not mine or None in steps or any(k not in r.axes for r in self.sums):
+            return []
+        size = facts.extent(k)
+        many = [x for x in self.nest.free
+                if facts.extent(x) > 4 and any(x not in a.axes for a in mine)]  # fmt: skip
+        penalty = (1.35 + 10 / -(-size // self.lanes)) * waste(size, self.lanes)
+        penalty += any(k in e.variables() for e in self.masks) + 1.5 * (len(many) > 1)
+        penalty += 4.0 * sum(step != 1 for step in steps)
+        return [self._around(Roles(k, self.lanes, penalty, True))]
 
-def _is_packable(
-    facts: Facts, nest: Nest, a: Access, v: Var, bound: tuple[Var, ...], sums: tuple[Term, ...]
-) -> bool:
-    """True if a copy of the operand, contiguous along the lanes, would be used repeatedly."""
-    reused = any(x != v and x not in a.axes and facts.extent(x) >= 8 for x in nest.free)
-    slides = any(_slides(facts, k, x, (a,)) for k in bound for x in nest.free)
-    return reused and not slides and not has_data(a.flat) and not facts.masks(*sums)
+    def _stream(self, roles: Roles, rows: list[Var]) -> Roles:
+        """Elementwise work: the other axes in order of their stride in the result."""
+        nest, across = self.nest, rows[0] if rows else None
 
+        def key(axis: Var) -> tuple[bool, int]:
+            step = self.facts.stride(nest.stores[0], axis) if nest.stores else 0
+            return (axis.name not in nest.ordered, -(abs(step) if step is not None else 1 << 40))
 
-def _summed_lane(
-    facts: Facts, nest: Nest, k: Var, lanes: int, sums: tuple[Term, ...]
-) -> float | None:
-    """Penalty for lanes along a summed axis; None if the operands are not evenly spaced there."""
-    mine = [a for a in facts.loads(*sums) if k in a.axes]
-    steps = [facts.stride(a, k, lanes) for a in mine]
-    if not mine or None in steps or any(k not in r.axes for r in sums):
-        return None
-    gathered = 4.0 * sum(step != 1 for step in steps)
-    size = facts.extent(k)
-    masked = any(k in e.variables() for e in facts.masks(*sums))
-    many = [x for x in nest.free if facts.extent(x) > 4 and any(x not in a.axes for a in mine)]
-    reread = 1.5 * (len(many) > 1)
-    return (1.35 + 10 / -(-size // lanes)) * waste(size, lanes) + masked + reread + gathered
+        apart = {roles.lane, across, *(a for a, _ in nest.rows)}
+        outer = tuple(a for a in sorted(nest.free, key=key) if a not in apart)
+        masked = frozenset(v for e in self.masks for v in e.variables())
+        return replace(roles, rows=across, outer=outer, masked=masked)
 
+    def _around(self, roles: Roles) -> Roles:
+        """The roles of the other axes of a reduction nest: rows, batches, windows and masks."""
+        v, facts = roles.lane, self.facts
+        free = tuple(a for a in self.nest.free if a != v)
+        vectors = tuple(a for a in self.loads if facts.stride(a, v, roles.lanes) != 0)
+        scalars = tuple(a for a in self.loads if facts.stride(a, v, roles.lanes) == 0)
+        rows = self._row_axis(free, vectors, scalars)
+        window = tuple(
+            k for k in self.bound
+            if k != v and facts.is_static(k) and facts.extent(k) <= WINDOW_LIMIT
+            and any(self._slides(k, x, self.loads) for x in self.nest.free)
+        )  # fmt: skip
+        near = [x for x in (v, rows) if x is not None]
+        unrolled = tuple(
+            k for k in window if not scalars or any(self._slides(k, x, self.loads) for x in near)
+        )
+        looped = frozenset(window) - frozenset(unrolled)
+        masked = [e.variables() & looped or e.variables() for e in self.masks]  # loops cut those
+        batch = tuple(
+            a for a in free if vectors and a != rows and all(a in x.axes for x in vectors)
+        )
+        return replace(
+            roles, rows=rows, outer=batch, inner=tuple(a for a in free if a not in (rows, *batch)),
+            deep=tuple(k for k in self.bound if k not in window), window=window,
+            unrolled=unrolled, masked=frozenset().union(*masked), vectors=vectors,
+            scalars=scalars, sums=len(self.sums),
+        )  # fmt: skip
 
-def _stream(facts: Facts, nest: Nest, roles: Roles, rows: Var | None) -> Roles:
-    """Elementwise work: the other axes in order of their stride in the result."""
+    def _row_axis(
+        self, free: tuple[Var, ...], vectors: tuple[Access, ...], scalars: tuple[Access, ...]
+    ) -> Var | None:
+        """The free axis to replicate over: reuses vector operands, is dense in the others."""
 
-    def key(axis: Var) -> tuple[bool, int]:
-        step = facts.stride(nest.stores[0], axis) if nest.stores else 0
-        return (axis.name not in nest.ordered, -(abs(step) if step is not None else 1 << 40))
+        def key(axis: Var) -> tuple[bool, bool, int, int]:
+            reuse = any(axis not in a.axes for a in vectors)
+            steps = [self.facts.stride(a, axis) for a in (scalars or vectors)]
+            dense = min((abs(s) for s in steps if s), default=1 << 40)
+            extent = self.facts.extent(axis)
+            return (not reuse, extent < 4, dense, -extent)
 
-    apart = {roles.lane, rows, *(a for a, _ in nest.rows)}
-    outer = tuple(a for a in sorted(nest.free, key=key) if a not in apart)
-    masked = frozenset(v for e in facts.masks(*nest.values) for v in e.variables())
-    return replace(roles, rows=rows, outer=outer, masked=masked)
+        able = [a for a in free if self.facts.extent(a) > 1 and a.name not in self.nest.ordered]
+        return min(able, key=key, default=None)
 
-
-def _around(facts: Facts, nest: Nest, roles: Roles, sums: tuple[Term, ...]) -> Roles:
-    """The roles of the other axes of a reduction nest: rows, batches, windows and masks."""
-    v, loads, bound = roles.lane, facts.loads(*sums), facts.bound(*nest.values)
-    free = tuple(a for a in nest.free if a != v)
-    vectors = tuple(a for a in loads if facts.stride(a, v, roles.lanes) != 0)
-    scalars = tuple(a for a in loads if facts.stride(a, v, roles.lanes) == 0)
-    rows = _row_axis(facts, nest, free, vectors, scalars)
-    window = tuple(
-        k for k in bound
-        if k != v and facts.is_static(k) and facts.extent(k) <= WINDOW_LIMIT
-        and any(_slides(facts, k, x, loads) for x in nest.free)
-    )  # fmt: skip
-    unrolled = tuple(
-        k for k in window
-        if not scalars or any(_slides(facts, k, x, loads) for x in (v, rows) if x is not None)
-    )  # fmt: skip
-    looped = frozenset(window) - frozenset(unrolled)
-    masked: frozenset[Var] = frozenset()
-    for e in facts.masks(*sums):  # a loop over a window restricts its range by itself
-        masked |= e.variables() & looped or e.variables()
-    batch = tuple(a for a in free if a != rows and vectors and all(a in x.axes for x in vectors))
-    return replace(
-        roles, rows=rows, outer=batch, inner=tuple(a for a in free if a not in (rows, *batch)),
-        deep=tuple(k for k in bound if k not in window), window=window, unrolled=unrolled,
-        masked=masked, vectors=vectors, scalars=scalars, sums=len(sums),
-    )  # fmt: skip
-
-
-def _row_axis(
-    facts: Facts, nest: Nest, free: tuple[Var, ...], vectors: tuple[Access, ...],
-    scalars: tuple[Access, ...],
-) -> Var | None:  # fmt: skip
-    """The free axis to replicate over: reuses vector operands, and is dense in the others."""
-
-    def key(axis: Var) -> tuple[bool, bool, int, int]:
-        reuse = any(axis not in a.axes for a in vectors)
-        steps = [facts.stride(a, axis) for a in (scalars or vectors) if axis in a.axes]
-        dense = min((abs(s) for s in steps if s), default=1 << 40)
-        return (not reuse, facts.extent(axis) < 4, dense, -facts.extent(axis))
-
-    able = [a for a in free if facts.extent(a) > 1 and a.name not in nest.ordered]
-    return min(able, key=key, default=None)
-
-
-def _slides(facts: Facts, k: Var, x: Var, loads: tuple[Access, ...]) -> bool:
-    """True if windows along k at neighbouring x overlap."""
-    for e in (e for a in loads for e in a.index if {k, x} <= e.variables()):
-        step, tap = e.coefficient(x), e.coefficient(k)
-        if step is not None and tap is not None and step.value and tap.value:
-            if abs(step.value) < abs(tap.value) * facts.extent(k):
+    def _slides(self, k: Var, x: Var, loads: Iterable[Access]) -> bool:
+        """True if windows along k at neighbouring x overlap."""
+        for e in (e for a in loads for e in a.index if {k, x} <= e.variables()):
+            slopes = e.coefficient(x), e.coefficient(k)
+            step, tap = (s.value if s is not None else None for s in slopes)
+            if step and tap and abs(step) < abs(tap) * self.facts.extent(k):
                 return True
-    return False
+        return False
 
-
-def _dots(facts: Facts, nest: Nest) -> list[Roles]:
-    """Roles for a nest whose innermost sums are all i32 sums of products of bytes or nibbles."""
-    products: list[tuple[Var, Term, Term]] = []
-    for r in (t for t in facts.walk(*nest.values) if t.op in REDUCTIONS):
-        body = r.args[0]
-        if r.op != "sum":
-            return []
-        if facts.tops(body):
-            continue
-        factors = [a.args[0] for a in body.args if a.op == "cast"] if body.op == "mul" else []
-        bytes_ = all(x.dtype.bits <= 8 and x.dtype.is_int for x in factors)
-        if r.dtype != i32 or len(r.axes) != 1 or len(factors) != 2 or not bytes_:
-            return []
-        products.append((r.axes[0], *factors))
-    found = (_dot_roles(facts, nest, products, v) for v in nest.free) if products else ()
-    return [r for r in found if r is not None][:1]
-
-
-def _dot_roles(
-    facts: Facts, nest: Nest, products: Sequence[tuple[Var, Term, Term]], lane: Var
-) -> Roles | None:
-    """The roles if `lane` carries the lanes; one factor must be a constant that can be grouped."""
-    lanes = facts.lanes(f32)
-    if not facts.is_static(lane) or facts.extent(lane) < lanes or lane.name in nest.ordered:
-        return None
-    layouts: dict[str, Layout] = {}
-    kept: dict[Term, Var] = {}
-    packed: set[Var] = {lane}
-    for k, a, b in products:
-        weights, other = (a, b) if lane in a.free else (b, a)
-        plain = weights.op == "load" and lane not in other.free and other.dtype == i8
-        if not plain or not facts.is_static(k) or facts.extent(k) % GROUP:
+    def dots(self, roles: Roles) -> Roles | None:
+        """The same lanes where every innermost sum is an i32 sum of products of bytes or nibbles,
+        one of them a constant that can lie in groups of four; None for other sums."""
+        lane, lanes, kept = roles.lane, roles.lanes, dict[Term, Var]()
+        layouts, dots, count = dict(roles.layouts), dict[Var, None](), 0
+        loads = self.facts.loads
+        if not self.sums or lane.bound is not None or self.facts.extent(lane) < lanes:
             return None
-        access = facts.access(weights.buffer, weights.indices, weights)
-        layout = _grouped(facts, access, lane, k, lanes)
-        if layout is None:
+        for r in (t for t in self.facts.walk(*self.nest.values) if t.op in REDUCTIONS):
+            body, k = r.args[0], r.axes[0]
+            if r.op == "sum" and self.facts.tops(body):
+                continue
+            factors = [a.args[0] for a in body.args if a.op == "cast"]
+            if (r.op, r.dtype, body.op, len(factors), len(r.axes)) != ("sum", i32, "mul", 2, 1):
+                return None
+            weights, other = sorted(factors, key=lambda f: lane not in f.free)
+            small = weights.dtype.bits <= 8 and weights.dtype.is_int and other.dtype == i8
+            layout = self._grouped(weights, lane, k) if weights.op == "load" else None
+            if layout is None or not small or lane in other.free or self.facts.extent(k) % GROUP:
+                return None
+            layouts[weights.buffer] = layout
+            dots[k], count = None, count + 1
+            if other.op != "load" or any(self.facts.stride(a, k) != 1 for a in loads(other)):
+                kept[other] = k
+        count *= 1 + any(k not in dots for k in roles.deep)  # of both dtypes
+        return replace(roles, penalty=0.2, dots=tuple(dots), kept=tuple(kept.items()), packed=(),
+                       layouts=tuple(layouts.items()), sums=count)  # fmt: skip
+
+    def _grouped(self, weights: Term, lane: Var, k: Var) -> Layout | None:
+        """The layout with 4 neighbours along `k` for each of some neighbours along `lane`."""
+        a = next(iter(self.facts.loads(weights)), None)
+        row, column = (a.dimension(lane), a.dimension(k)) if a is not None else (None, None)
+        if a is None or row is None or column is None or row == column or k.bound is not None:
             return None
-        if other.op != "load" or any(facts.stride(x, k) != 1 for x in facts.loads(other)):
-            kept[other] = k
-        layouts[weights.buffer] = layout
-        packed |= access.axes
-    for a in facts.loads(*nest.values):
-        d = _dimension(a, lane)
-        if a.buffer in facts.free_layout and a.buffer not in layouts and d is not None:
-            layouts[a.buffer] = _blocked(len(a.index), d, lanes, ())
-    dots = tuple(dict.fromkeys(k for k, _, _ in products))
-    outer = tuple(a for a in facts.bound(*nest.values) if a not in dots)
-    rows = [a for a in nest.free if a not in packed and a.name not in nest.ordered]
-    last = rows[-1] if rows else None
-    return Roles(
-        lane, lanes, 0.2, rows=last, outer=tuple(a for a in nest.free if a not in (lane, last)),
-        deep=(*outer, *dots), dots=dots, kept=tuple(kept.items()),
-        layouts=tuple(layouts.items()), sums=len(products) * (2 if outer else 1),
-    )  # fmt: skip
-
-
-def _grouped(facts: Facts, access: Access, lane: Var, k: Var, lanes: int) -> Layout | None:
-    """The layout with 4 neighbours along `k` for each of `lanes` neighbours along `lane`."""
-    row, column = _dimension(access, lane), _dimension(access, k)
-    if row is None or column is None or row == column:
-        return None
-    middle = ((d, GROUP if d == column else 1) for d in range(len(access.index)) if d != row)
-    wanted = ((row, lanes), *middle, (row, 1), (column, 1))
-    free = access.buffer in facts.free_layout
-    return wanted if free or facts.layout(access.buffer) == wanted else None
+        middle = ((d, GROUP if d == column else 1) for d in range(len(a.index)) if d != row)
+        wanted = ((row, self.lanes), *middle, (row, 1), (column, 1))
+        return (
+            wanted if wanted == a.buffer.layout or a.buffer.name in self.facts.free_layout else None
+        )

@@ -46,7 +46,7 @@ def candidates(
 
     With `limit` only about so many of the best are made.
     """
-    facts = Facts(kernel, buffers, target, hints or {}, {}, free_layout)
+    facts = Facts(kernel, buffers, target, hints or {}, free_layout)
     free = tuple(a for a in kernel.axes if facts.largest(a) > 1)
     stores = tuple(facts.store(s) for s in kernel.stores)
     nest = Nest(free, tuple(s.value for s in kernel.stores), stores, not kernel.ordered,
@@ -105,7 +105,7 @@ def _statistic(facts: Facts, nest: Nest, r: Term, tiles: Mapping[Var, int]) -> t
     wide = tuple(a for a in rows if tiles[a] > 1)
     body = options(facts.within(tiles), Nest(wide, (r,), (), False), 1)[0].schedule
     items = (*(Loop(a.name, 1) for a in rows if a not in wide), *body.items)
-    return Stage(facts.subterm(whole), items, body.regs), facts.after(whole, r)
+    return Stage(facts.kernel.subterms().index(whole), items, body.regs), facts.after(whole, r)
 
 
 def _insert(facts: Facts, schedule: Schedule, stages: list[_Placed]) -> Schedule:
@@ -145,6 +145,6 @@ def _shared_row(
         if costly and twin in set(facts.walk(*nest.values)):
             lanes = facts.lanes(twin.dtype)
             stage = Keep(twin, ((j, lanes * 4),), j, lanes).stage(facts, ())
-            placed = (replace(stage, same=(facts.subterm(body),)), frozenset(rows))
+            placed = (replace(stage, same=(facts.kernel.subterms().index(body),)), frozenset(rows))
             return [*stages[:position], placed, *stages[position:]], facts.after(twin)
     return stages, facts
