@@ -16,82 +16,61 @@ from luminal.ir.term import Term, cast, substitute
 __all__ = ["pieces"]
 
 _FEWEST = 3
-"""Fewer parts than this stay one kernel."""
+"""Fewer different parts than this stay one kernel."""
+
+_Range = tuple[Expr, Expr]
 
 
 def pieces(kernel: Kernel) -> list[Kernel]:
     """The kernels that together do what `kernel` does; itself if it has few parts."""
-    store = kernel.stores[0]
-    if kernel.ordered or len(kernel.stores) != 1 or _parts(_bare(store.value)) < _FEWEST:
-        return [kernel]
-    for axis in kernel.axes:
-        ranges = list(_ranges(_bare(store.value), axis, to_expr(0), axis.extent))
-        if len(ranges) >= _FEWEST:
+    value = kernel.stores[0].value
+    value = value.args[0] if value.op == "cast" else value
+    for axis in kernel.axes if len(kernel.stores) == 1 and not kernel.ordered else ():
+        whole = (to_expr(0), axis.extent)
+        ranges = list(_ranges(value, axis, whole, frozenset(kernel.dims())))
+        if len({part for _, part in ranges}) >= _FEWEST:
             return [_piece(kernel, axis, *r) for r in ranges]
     return [kernel]
 
 
-def _bare(value: Term) -> Term:
-    return value.args[0] if value.op == "cast" else value
-
-
-def _parts(value: Term) -> int:
-    return 1 if value.op != "select" else _parts(value.args[1]) + _parts(value.args[2])
-
-
-def _ranges(value: Term, axis: Var, low: Expr, high: Expr) -> Iterator[tuple[Expr, Expr, Term]]:
-    """(low, high, value) for the ranges of `axis` in which a selection is decided."""
-    found = _interval(value.args[0], axis, low, high) if value.op == "select" else None
-    if found is None:
-        yield low, high, value
+def _ranges(
+    value: Term, axis: Var, whole: _Range, dims: frozenset[Var]
+) -> Iterator[tuple[_Range, Term]]:
+    """The ranges of `axis` in which a selection is decided, and its value there."""
+    inside = _interval(value.args[0], axis, whole, dims) if value.op == "select" else None
+    if inside is None:
+        yield whole, value
         return
-    start, end = found
-    _, inside, outside = value.args
-    if start != low:
-        yield from _ranges(outside, axis, low, start)
-    yield from _ranges(inside, axis, start, end)
-    if end != high:
-        yield from _ranges(outside, axis, end, high)
+    for part, r in ((2, (whole[0], inside[0])), (1, inside), (2, (inside[1], whole[1]))):
+        if part == 1 or r[0] != r[1]:
+            yield from _ranges(value.args[part], axis, r, dims)
 
 
-def _interval(condition: Term, axis: Var, low: Expr, high: Expr) -> tuple[Expr, Expr] | None:
-    """The range of `axis` in which a condition holds, within low..high."""
-    start, end = low, high
-    for e in _bounds(condition):
-        slope = e.coefficient(axis) if e is not None else None
-        rest = e - to_expr(axis) * slope if e is not None and slope is not None else None
-        if slope is None or rest is None or slope.value not in (1, -1) or _has_axis(rest):
-            return None
-        if slope.value == 1:
-            start = _larger(start, -rest)
-        else:
-            end = _smaller(end, rest + 1)
-        if start is None or end is None:
-            return None
-    return (start, end) if is_nonnegative(end - start) else None
-
-
-def _bounds(condition: Term) -> list[Expr | None]:
+def _interval(condition: Term, axis: Var, whole: _Range, dims: frozenset[Var]) -> _Range | None:
+    """The range of `axis` in which a condition holds, if its bounds are known to be in order."""
+    low, high = whole
     if condition.op == "and":
-        return _bounds(condition.args[0]) + _bounds(condition.args[1])
-    return [condition.expr if condition.op == "cond" else None]
+        first = _interval(condition.args[0], axis, whole, dims)
+        return _interval(condition.args[1], axis, first, dims) if first is not None else None
+    slope = condition.expr.coefficient(axis) if condition.op == "cond" else None
+    if slope is None or slope.value not in (1, -1):
+        return None
+    rest = condition.expr - to_expr(axis) * slope
+    edge = -rest if slope.value == 1 else rest + 1
+    old = low if slope.value == 1 else high
+    if not dims.issuperset(rest.atoms()) or not _comparable(edge, old):
+        return None
+    if is_nonnegative((edge - old) * slope):
+        low, high = (edge, high) if slope.value == 1 else (low, edge)
+    return (low, high) if is_nonnegative(high - low) else None
 
 
-def _has_axis(e: Expr) -> bool:
-    return any(v.bound is not None or v.name[0] in "xk" for v in e.variables()) or any(
-        not isinstance(a, Var) for a in e.atoms()
-    )
+def _comparable(a: Expr, b: Expr) -> bool:
+    return is_nonnegative(a - b) or is_nonnegative(b - a)
 
 
-def _larger(a: Expr, b: Expr) -> Expr | None:
-    return a if is_nonnegative(a - b) else b if is_nonnegative(b - a) else None
-
-
-def _smaller(a: Expr, b: Expr) -> Expr | None:
-    return b if is_nonnegative(a - b) else a if is_nonnegative(b - a) else None
-
-
-def _piece(kernel: Kernel, axis: Var, low: Expr, high: Expr, value: Term) -> Kernel:
+def _piece(kernel: Kernel, axis: Var, between: _Range, value: Term) -> Kernel:
+    low, high = between
     part = axis_var(axis.name, high - low)
     env = {axis: to_expr(part) + low}
     store = kernel.stores[0]

@@ -142,8 +142,8 @@ class _Choice:
     """One point of the space.
 
     `unroll` steps of the innermost sum; `block` of it at a time, partial sums waiting in memory
-    (0: all at once); `copies` are operands (loads or terms) that are computed into local memory
-    per block of rows, `panels` those per vector tile.
+    (0: all at once); `copies` are operands (and their summed axis) that are computed into local
+    memory per block of rows, `panels` those per vector tile.
     """
 
     facts: Facts
@@ -152,7 +152,7 @@ class _Choice:
     tile: Tile
     unroll: int = 1
     block: int = 0
-    copies: tuple[Term, ...] = ()
+    copies: tuple[tuple[Term, Var], ...] = ()
     panels: tuple[Term, ...] = ()
     extra: float = 0.0
 
@@ -175,7 +175,7 @@ class _Choice:
         """Parameters to try for a register tile."""
         facts, roles, tile = self.facts, self.roles, self.tile
         if roles.dots or not roles.sums:
-            yield replace(self, unroll=DOT_UNROLL)
+            yield replace(self, unroll=DOT_UNROLL, copies=roles.kept)
             return
         body, unroll = tile.rows * tile.vectors * roles.sums * _window(facts, roles)[1], 4
         while unroll > 1 and unroll * body > BODY_LIMIT:
@@ -189,13 +189,8 @@ class _Choice:
             found += [replace(first, copies=(), extra=0.3)] if copies else []
             found += [replace(first, panels=roles.packed, extra=0.1)] if made else []
         if self._can_block():
-            depth = facts.extent(roles.deep[0])
-            extra = -0.06 if depth >= 4 * K_BLOCK and rows >= 64 else 0.03
-            found.append(replace(first, block=K_BLOCK, extra=extra))
-            loads = [a.term for a in roles.scalars
-                     if a.term is not None and {roles.rows, roles.deep[0]} <= a.axes]  # fmt: skip
-            if rows >= 64 and rank < 2 and loads and not copies:
-                found.append(replace(found[-1], copies=(loads[0],), extra=extra + 0.02))
+            deep_enough = facts.extent(roles.deep[0]) >= 4 * K_BLOCK and rows >= 64
+            found.append(replace(first, block=K_BLOCK, extra=-0.06 if deep_enough else 0.03))
         for c in found:
             yield c if c._fits() else replace(c, copies=(), panels=(), extra=c.extra + 4.0)
 
@@ -210,10 +205,10 @@ class _Choice:
         alone = sums[0].op == "sum" and not reread and not stored.alias and not roles.across
         return wide and alone and roles.reuse and long
 
-    def _producers(self) -> tuple[tuple[Term, ...], tuple[Term, ...]]:
+    def _producers(self) -> tuple[tuple[tuple[Term, Var], ...], tuple[Term, ...]]:
         """Computed operands worth keeping in local memory: (of the rows, of the lanes)."""
         facts, roles = self.facts, self.roles
-        copies, panels = dict[Term, None](), dict[Term, None]()
+        copies, panels = dict[Term, Var](), dict[Term, None]()
         if roles.across or roles.window or roles.masked or len(roles.deep) != 1:
             return (), ()
 
@@ -222,7 +217,7 @@ class _Choice:
                 return
             work = any(x.op not in ("load", "const", "cast", "index") for x in facts.walk(t))
             if work and roles.lane not in t.free:
-                copies[t] = None
+                copies[t] = roles.deep[0]
             elif work and roles.rows not in t.free:
                 panels[t] = None
             elif t.op == "mul":
@@ -232,12 +227,13 @@ class _Choice:
         for r in facts.tops(*self.nest.values):
             for a in r.args if not facts.tops(*r.args) else ():
                 visit(a)
-        return tuple(copies), tuple(panels)
+        return tuple(copies.items()), tuple(panels)
 
     def _fits(self) -> bool:
         """True if the local copies are bounded and small enough for L2."""
         total, summed = 0, (*self.roles.deep, *self.roles.window)
-        for terms, tile in ((self.copies, ROW_BLOCK), (self.panels, self.width)):
+        copies = tuple(t for t, _ in self.copies)
+        for terms, tile in ((copies, ROW_BLOCK), (self.panels, self.width)):
             for t in terms:
                 sizes = [min(self.facts.largest(k), self.block or (1 << 40))
                          for k in summed if k in t.free]  # fmt: skip
@@ -255,39 +251,33 @@ class _Choice:
         if self.by_rows:
             block = [(r.deep[0], self.block)] if self.block else []
             around = [(a, max(1, ROW_BLOCK // size) * size) for a, size in rows]
-            copies = [self._copy(t, r.deep[0]) for t in self.copies]
+            copies = [self._copy(t, k) for t, k in self.copies]
             steps = [*outer, *inner, *block, *around, *copies, *lane, *rows]
         else:
             steps = [*nest.rows, *outer, *lane, *inner, *rows]
         grid = nest.rows or self._grid(steps)
-        steps += [*(self._copy(t, k) for t, k in r.kept), *self._summed()]
+        steps += self._summed()
         role = "acc" if r.across else "unroll"
         return Point(tuple(steps), tuple(grid), r.lane, r.lanes, role, r.dots, r.masked)
 
     def _grid(self, steps: list[Step | Keep]) -> list[Step]:
         """What grid loops may cut: blocks of rows and lanes; serial loops cut masked axes."""
-        roles, facts = self.roles, self.facts
+        roles, rows, columns = self.roles, PANEL_ROWS if self.panels else 1, 1
         sizes = dict(s for s in steps if isinstance(s, tuple) and s[0] in self.nest.free)
         coarse = [(a, s) for a, s in sizes.items() if a not in roles.masked or s == 1]
-        if not self.by_rows:
-            rare = PANEL_ROWS if self.panels else 1  # every block of rows makes the panels again
-            return [(a, max(s, rare // s * s)) if a == roles.rows else (a, s) for a, s in coarse]
-        columns = COLUMN_BLOCK
+        if self.by_rows:
+            rows, columns = ROW_BLOCK, COLUMN_BLOCK
         while True:  # smaller blocks until every core has some
-            blocks = {roles.rows: ROW_BLOCK, roles.lane: columns}
+            blocks = {roles.rows: rows, roles.lane: columns}
             found = [(a, max(s, blocks.get(a, s) // s * s)) for a, s in coarse]
-            chunks = prod(-(-facts.extent(axis) // size) for axis, size in found)
-            if chunks >= 4 * facts.target.cores or columns < 2 * self.width:
+            chunks = prod(-(-self.facts.extent(axis) // size) for axis, size in found)
+            if chunks >= 4 * self.facts.target.cores or columns < 2 * self.width:
                 return found
             columns //= 2
 
     def _copy(self, t: Term, k: Var) -> Keep:
-        """An operand that does not vary along the lanes: a load so that the rows of a tile are
-        neighbours, anything else with the summed axis `k` innermost."""
-        facts, rows, size = self.facts, self.roles.rows, self.tile.rows
-        if t in self.copies and t.op == "load" and rows is not None:
-            return Keep(t, ((rows, size), (k, 8)), levels=((rows, size), (k, 1), (rows, 1)))
-        lanes, free = self.roles.lanes, (*self.nest.free, *self.roles.deep)
+        """An operand that does not vary along the lanes, the summed axis `k` innermost."""
+        facts, lanes, free = self.facts, self.roles.lanes, (*self.nest.free, *self.roles.deep)
         around = tuple((a, 1) for a in free if a in t.free and a != k and facts.extent(a) > 1)
         step = lanes * max(1, min(4, facts.extent(k) // lanes))
         return Keep(t, (*around, (k, step)), k, lanes, ((k, 1),))

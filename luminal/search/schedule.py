@@ -1,4 +1,4 @@
-"""Schedules of a kernel: the default one, and the candidates that are worth measuring.
+"""Schedules of a kernel: those that are worth measuring; the first is used without.
 
 In: a Kernel, its buffers, a Target, hints for symbolic dimensions and the buffers whose layout is
 still free. Out: `Candidate`s, best guess first. Structure alone decides: which axes occur where,
@@ -19,7 +19,7 @@ from luminal.search.nest import Candidate, Keep, Nest
 from luminal.search.online import rescalables
 from luminal.search.points import options
 
-__all__ = ["Candidate", "candidates", "default"]
+__all__ = ["Candidate", "candidates"]
 
 LOCAL_ROW_LIMIT = 1 << 16
 MAIN_ROWS = 64
@@ -27,14 +27,6 @@ LANE_VECTORS = 2
 
 _Placed = tuple[Stage, frozenset[Var]]
 """A stage and the axes inside whose loops it belongs."""
-
-
-def default(
-    kernel: Kernel, buffers: Mapping[str, Buffer], target: Target,
-    hints: Mapping[str, int] | None = None, free_layout: frozenset[str] = frozenset(),
-) -> Candidate:  # fmt: skip
-    """The schedule that is used without measuring."""
-    return candidates(kernel, buffers, target, hints, free_layout, 1)[0]
 
 
 def candidates(

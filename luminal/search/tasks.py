@@ -14,7 +14,7 @@ from luminal.ir.expr import Expr, Var, to_expr
 from luminal.ir.layout import Layout
 from luminal.ir.plan import Buffer, Kernel, Plan, Schedule
 from luminal.ir.target import Target
-from luminal.search.schedule import Candidate, candidates, default
+from luminal.search.schedule import Candidate, candidates
 
 
 @dataclass(slots=True, eq=False)
@@ -85,7 +85,7 @@ def prepare(
         key = (form.kernel, own, sizes)
         if key not in known:
             named = {b.name: b for b in own}
-            winner = default(form.kernel, named, target, dict(sizes)).schedule
+            winner = candidates(form.kernel, named, target, dict(sizes), limit=1)[0].schedule
             known[key] = Task(form.kernel, own, sizes, winner, guess_us)
         found.calls.append(known[key])
     for task in found.tasks:
@@ -132,7 +132,8 @@ def _settle(
         key = (form.kernel, own, names, sizes)
         if key not in memo:  # the layouts that the default schedule asks for
             named = {b.name: b for b in own}
-            memo[key] = default(form.kernel, named, target, dict(sizes), names).layouts
+            best = candidates(form.kernel, named, target, dict(sizes), names, 1)[0]
+            memo[key] = best.layouts
         for n, name in enumerate(form.buffers):
             if name in wanted and f"b{n}" in memo[key]:
                 layouts[name] = memo[key][f"b{n}"]
