@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 
 from luminal.ir.expr import UNBOUNDED, Var
 from luminal.ir.layout import Layout
@@ -122,9 +123,8 @@ class Point:
     def schedule(self, facts: Facts, nest: Nest) -> Schedule:
         """Loops for the steps that leave less of an axis. The lanes always get theirs, so that
         their number never hangs on an extent."""
-        items: list[Item] = []
-        items += _grid(facts, nest, self.grid)
-        left = {i.axis: i.tile for i in items if isinstance(i, Loop)}
+        grid = _grid(facts, nest, self.grid)
+        items, left = list[Item](grid), {i.axis: i.tile for i in grid}
         for step in self.steps:
             if isinstance(step, Keep):
                 items.append(step.stage(facts, items))
@@ -134,8 +134,7 @@ class Point:
                 axis, size = step
                 whole = facts.extent(axis) if facts.is_static(axis) else UNBOUNDED
                 now = left.get(axis.name, whole)
-                needed = now != size and (axis == self.lane or axis in self.masked)
-                if now > size or needed:
+                if now > size or (now < size and axis in {self.lane, *self.masked}):
                     split = axis in self.masked and (axis in nest.free or size == 1)
                     items.append(Loop(axis.name, size, split))
                     left[axis.name] = size
@@ -145,11 +144,9 @@ class Point:
 
 def _work_us(facts: Facts, nest: Nest) -> float:
     """Rough time of a nest on one core, microseconds."""
-    points = 1.0
     facts = replace(facts, staged=frozenset()) if nest.rows else facts
     bound = facts.bound(*nest.values)
-    for a in (*nest.free, *bound):
-        points *= facts.extent(a)
+    points = prod(map(facts.extent, (*nest.free, *bound)))
     if bound:
         return points * 2 / (facts.target.gflops * 1e3 * 0.6)
     streams = len(nest.stores) + len(facts.loads(*nest.values))
@@ -165,13 +162,8 @@ def _grid(facts: Facts, nest: Nest, steps: Sequence[Step]) -> list[Loop]:
     count = 1
     for axis, step in steps if nest.parallel else ():
         blocks = -(-facts.extent(axis) // step)
-        if blocks <= 1 and facts.is_static(axis):
-            continue
         each = max(1, blocks // max(1, round(wanted / count)))
-        if facts.is_static(axis) and each >= blocks:
-            break
-        loops.append(Loop(axis.name, step * each, grid=True))
-        count *= -(-blocks // each)
-        if count >= wanted:
-            break
+        if count < wanted and not (facts.is_static(axis) and each >= blocks):
+            loops.append(Loop(axis.name, step * each, grid=True))
+            count *= -(-blocks // each)
     return loops

@@ -96,9 +96,8 @@ def _point(
     """Blocks of rows around the online loop, then the result. Σ p·v has its lanes along the
     columns, the `rows` of a block in registers and keys unrolled."""
     *others, last = roles.columns
-    vectors, count = _tile(
-        facts, -(-facts.extent(last) // roles.lanes), max(rows.values(), default=1)
-    )
+    most = max(rows.values(), default=1)
+    vectors, count = _tile(facts, -(-facts.extent(last) // roles.lanes), most)
     columns = [(a, 1) for a in others]
     tile = [(last, vectors * roles.lanes), *((a, count) for a in rows), (roles.j, 4)]
     values = local([*columns, *tile], last, roles.lanes)

@@ -106,32 +106,27 @@ class _Analysis:
         facts, nest, lanes = self.facts, self.nest, self.lanes
         penalty, packed, layouts = 0.0, list[Term](), dict[str, Layout]()
         rows: list[Var] = []
+        others, free = set(nest.free) - {v}, facts.free_layout if self.sums else ()
         for a in self.loads:
             step, d, name = facts.stride(a, v, lanes), a.dimension(v), a.buffer.name
             if step == 0:
                 continue
-            if (
-                self.sums
-                and a.buffer.kind != "temp"
-                and name in facts.free_layout
-                and d is not None
-            ):
-                others = set(nest.free) - {v}
-                batch = (e for e, i in enumerate(a.index) if e != d
-                         and (i.variables() & others or any(data_atoms(i))))  # fmt: skip
+            if name in free and a.buffer.kind != "temp" and d is not None:
+                batch = (n for n, e in enumerate(a.index) if n != d
+                         and (e.variables() & others or any(data_atoms(e))))  # fmt: skip
                 layouts[name] = _blocked(len(a.index), d, lanes, batch)
-            elif step is not None and self._worth_packing(a, v, step):
-                packed += [a.term] if a.term is not None else []
+            elif step is not None and a.term is not None and self._worth_packing(a, v, step):
+                packed.append(a.term)
                 penalty += 0.05 if step == 1 else 0.6
             elif step != 1:
                 dense = [] if self.sums or step is None else self._dense(a, v)
                 rows += dense
                 penalty += 1.5 if dense else STRIDED
-        for s in nest.stores:
-            d, free = s.dimension(v), self.sums and s.buffer.name in facts.free_layout
-            if facts.stride(s, v, lanes) != 1 and free and d is not None:
-                layouts[s.buffer.name] = _blocked(len(s.index), d, lanes, range(d))
-            elif facts.stride(s, v, lanes) != 1:
+        for s in (s for s in nest.stores if facts.stride(s, v, lanes) != 1):
+            name, d = s.buffer.name, s.dimension(v)
+            if name in free and d is not None:
+                layouts[name] = _blocked(len(s.index), d, lanes, range(d))
+            else:
                 penalty += 0.1 + lanes / prod(map(facts.extent, self.bound))
         penalty = (1 + penalty) * waste(facts.extent(v), lanes)
         penalty += 4 * bool(self.sums and not any(v in a.axes for a in self.loads))
@@ -151,9 +146,8 @@ class _Analysis:
         slides = any(self._slides(k, x, (a,)) for k in self.bound for x in self.nest.free)
         if not self.sums or self.masks or slides or any(data_atoms(a.flat)):
             return False
-        used = max(
-            (self.facts.extent(x) for x in self.nest.free if x not in {v, *a.axes}), default=1
-        )
+        others = [x for x in self.nest.free if x not in {v, *a.axes}]
+        used = max(map(self.facts.extent, others), default=1)
         jumps = [abs(self.facts.stride(a, k) or 0) for k in self.bound if k in a.axes]
         far = min(jumps, default=0) * a.buffer.dtype.itemsize >= 1024
         return used >= 48 and far if step == 1 else used >= 8
@@ -204,11 +198,10 @@ class _Analysis:
         )
         looped = frozenset(window) - frozenset(unrolled)
         masked = [e.variables() & looped or e.variables() for e in self.masks]  # loops cut those
-        batch = tuple(
-            a for a in free if vectors and a != rows and all(a in x.axes for x in vectors)
-        )
+        other = tuple(a for a in free if a != rows)
+        batch = tuple(a for a in other if vectors and all(a in x.axes for x in vectors))
         return replace(
-            roles, rows=rows, outer=batch, inner=tuple(a for a in free if a not in (rows, *batch)),
+            roles, rows=rows, outer=batch, inner=tuple(a for a in other if a not in batch),
             deep=tuple(k for k in self.bound if k not in window), window=window,
             unrolled=unrolled, masked=frozenset().union(*masked), vectors=vectors,
             scalars=scalars, sums=len(self.sums),
@@ -274,6 +267,5 @@ class _Analysis:
             return None
         middle = ((d, GROUP if d == column else 1) for d in range(len(a.index)) if d != row)
         wanted = ((row, self.lanes), *middle, (row, 1), (column, 1))
-        return (
-            wanted if wanted == a.buffer.layout or a.buffer.name in self.facts.free_layout else None
-        )
+        free = a.buffer.name in self.facts.free_layout
+        return wanted if free or wanted == a.buffer.layout else None
