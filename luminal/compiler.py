@@ -32,8 +32,7 @@ from luminal.runtime.executor import Executor
 from luminal.runtime.native import runtime
 from luminal.search.extract import extract
 from luminal.search.schedule import candidates
-from luminal.search.strategy import choose
-from luminal.search.timing import Outcome, Trial
+from luminal.search.strategy import Outcome, Trial, choose
 from luminal.search.worker import Worker, WorkerFailed
 
 PLANS = 3

@@ -23,7 +23,7 @@ from luminal.ir.target import Target
 from luminal.ir.term import data_atoms, postorder
 from luminal.runtime.cpu import compile_object
 from luminal.runtime.executor import Executor
-from luminal.search.timing import Outcome, Trial
+from luminal.search.strategy import Outcome, Trial
 
 TOLERANCE = {64: 1e-9, 32: 2e-4, 16: 2e-2}
 

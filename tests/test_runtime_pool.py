@@ -16,7 +16,7 @@ import pytest
 
 from luminal.errors import DeviceError, InternalError
 from luminal.runtime import cpu, device, native, pool
-from luminal.runtime.pool import UNFIT, Call, Launches
+from luminal.runtime.pool import UNFIT, Call, launches
 
 # ramp: out[i] = base[i] + 3 for rows lo..hi-1; args: in, out, rows, cost, error word.
 KERNELS = """
@@ -82,12 +82,12 @@ def make_block(
 ) -> tuple[Call, np.ndarray]:
     """A chain of kernels: values are in, out, rows, cost, then the error word."""
     functions = [tuple(library[n + s] for s in ("", "_grid", "_cost")) for n in names]
-    plan = Launches(functions, [(0, 1, 2, 3, 4) if i == 0 else (1, 1, 2, 3, 4)
+    plan = launches(functions, [(0, 1, 2, 3, 4) if i == 0 else (1, 1, 2, 3, 4)
                                 for i in range(len(names))])  # fmt: skip
     shared = pool.shared_pool(threads)
     if shared is not None:
         shared.ensure()
-    block = Call(native.runtime(), shared, plan, 4, 2)
+    block = Call(native.runtime(), shared, *plan, 4, 2)
     block.values[2:4] = rows, cost
     scratch = np.zeros(64 * threads, np.int64)
     block.set(scratch=scratch.ctypes.data, stride=512)
@@ -114,7 +114,7 @@ def test_phases_of_mixed_cost_stay_in_order(library: Library, threads: int) -> N
     arguments = [(min(k, 1), 1, 2, 3 + k, 43) for k in range(40)]
     shared = pool.shared_pool(threads)
     shared.ensure()
-    block = Call(native.runtime(), shared, Launches(functions, arguments), 43, 2)
+    block = Call(native.runtime(), shared, *launches(functions, arguments), 43, 2)
     scratch = np.zeros(64 * threads, np.int64)
     block.set(scratch=scratch.ctypes.data, stride=512)
     block.values[2] = 500

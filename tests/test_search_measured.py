@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from luminal.config import Config
 from luminal.runtime.device import select_target
-from luminal.search.strategy import choose
-from luminal.search.timing import Outcome, Trial
+from luminal.search.strategy import Outcome, Trial, choose
 from luminal.search.worker import Worker, WorkerFailed
 from tests.search_kernels import matmul
 from tests.test_search_strategy import plan_of

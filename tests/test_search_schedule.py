@@ -16,7 +16,7 @@ from luminal.ir.target import Target
 from luminal.search.points import register_tiles
 from luminal.search.roles import waste
 from luminal.search.schedule import Candidate, candidates
-from luminal.search.timing import Trial
+from luminal.search.strategy import Trial
 from luminal.workbench import run_trial
 from tests.search_kernels import AVX2, AVX512, SSE, ZOO, Case
 from tests.test_ir_layout import is_valid

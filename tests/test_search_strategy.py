@@ -14,9 +14,8 @@ from luminal.ir.plan import Kernel, Loop, Plan, Schedule
 from luminal.ir.term import Renaming
 from luminal.search.cache import Cache
 from luminal.search.schedule import candidates
-from luminal.search.strategy import choose, mutate, shortlist
+from luminal.search.strategy import Outcome, Trial, choose, mutate, race, shortlist
 from luminal.search.tasks import prepare
-from luminal.search.timing import Outcome, Trial, race
 from tests.search_kernels import AVX512, ZOO, Case, convolution
 
 

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import threading
 from collections.abc import Iterable, Mapping
+from functools import cache
 from types import ModuleType
 from typing import Any
 
 from luminal.errors import InternalError
 from luminal.ir.target import Target
 
-_LOCK = threading.RLock()
 _LIBRARY_NUMBER = itertools.count()
-_STATE: dict[str, Any] = {}
 
 
 def keep_forever(value: object) -> None:
@@ -26,17 +24,15 @@ def keep_forever(value: object) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(value))
 
 
+@cache
 def llvm() -> ModuleType:
     """llvmlite.binding, loaded (about 0.3 s) and initialised once."""
-    with _LOCK:
-        if "binding" not in _STATE:
-            import llvmlite.binding as binding
+    import llvmlite.binding as binding
 
-            binding.initialize_all_targets()
-            binding.initialize_all_asmprinters()
-            binding.initialize_native_asmparser()
-            _STATE["binding"] = binding
-        return _STATE["binding"]
+    binding.initialize_all_targets()
+    binding.initialize_all_asmprinters()
+    binding.initialize_native_asmparser()
+    return binding
 
 
 def _features(target: Target) -> str:
@@ -76,16 +72,14 @@ def assembly(llvm_text: str, target: Target) -> str:
     return _emit(llvm_text, target, "emit_assembly")
 
 
+@cache
 def _jit() -> Any:
-    """The one linker of this process. Never freed: threads may be parked in its code."""
-    with _LOCK:
-        if "jit" not in _STATE:
-            binding = llvm()
-            native = binding.Target.from_triple(binding.get_process_triple())
-            machine = native.create_target_machine(reloc="pic", codemodel="small", jit=True)
-            _STATE["jit"] = binding.create_lljit_compiler(machine, use_jit_link=True)
-            keep_forever(_STATE["jit"])
-        return _STATE["jit"]
+    """The linker of this process. Never freed: threads may be parked in its code."""
+    native = llvm().Target.from_triple(llvm().get_process_triple())
+    machine = native.create_target_machine(reloc="pic", codemodel="small", jit=True)
+    jit = llvm().create_lljit_compiler(machine, use_jit_link=True)
+    keep_forever(jit)
+    return jit
 
 
 def link(

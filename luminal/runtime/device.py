@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from functools import lru_cache
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 from luminal.errors import ArgumentError, DeviceError
@@ -21,7 +22,6 @@ from luminal.runtime.cpu import llvm
 _AVX2 = ("avx", "avx2", "fma", "f16c", "bmi", "bmi2")
 _AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
 _LEVELS = {
-    "baseline": ("x86-64", ("sse2",)),
     "avx2": ("x86-64-v3", _AVX2),
     "avx512": ("x86-64-v4", (*_AVX2, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")),
 }
@@ -68,8 +68,9 @@ def _cache_sizes() -> tuple[int, int, int]:
     return sizes[0], sizes[1], max(sizes[1:])
 
 
-def _target(triple: str, cpu: str, features: str, cores: int) -> Target:
-    flags = frozenset(f[1:] for f in features.split(",") if f.startswith("+"))
+def _target(triple: str, cpu: str, features: Mapping[str, bool], cores: int) -> Target:
+    flags = {name for name, on in features.items() if on}
+    text = ",".join(f"{'+' if on else '-'}{name}" for name, on in features.items())
     if not triple.startswith("x86_64"):
         bits, registers, fma, dot = 128, 32, True, "dotprod" if "dotprod" in flags else ""
     else:
@@ -82,13 +83,13 @@ def _target(triple: str, cpu: str, features: str, cores: int) -> Target:
     l1_bytes, l2_bytes, l3_bytes = _cache_sizes()
     lanes = bits // 32 * (2 if fma else 1)
     return Target(
-        triple=triple, cpu=cpu, features=features, vector_bits=bits, vector_registers=registers,
+        triple=triple, cpu=cpu, features=text, vector_bits=bits, vector_registers=registers,
         fma=fma, int8_dot=dot, l1_bytes=l1_bytes, l2_bytes=l2_bytes, l3_bytes=l3_bytes,
         cores=cores, gflops=2.8 * 2 * lanes, bandwidth_gbs=12.0, launch_us=1.0,
     )  # fmt: skip
 
 
-@lru_cache(maxsize=1)
+@cache
 def host_target() -> Target:
     """The CPU of this machine. DeviceError on a processor that has no backend."""
     if platform.machine().lower() not in ("x86_64", "amd64", "aarch64", "arm64"):
@@ -96,11 +97,10 @@ def host_target() -> Target:
             f"[device] no CPU backend for this processor. Got {platform.machine()}; "
             "expected x86-64 or aarch64. Try another machine."
         )
-    binding = llvm()
-    features = binding.get_host_cpu_features()
-    text = ",".join(f"{'+' if on else '-'}{name}" for name, on in sorted(features.items()))
+    host = llvm()
+    features = dict(sorted(host.get_host_cpu_features().items()))
     return _target(
-        binding.get_process_triple(), binding.get_host_cpu_name(), text, _available_cores()
+        host.get_process_triple(), host.get_host_cpu_name(), features, _available_cores()
     )
 
 
@@ -112,10 +112,8 @@ def select_target(isa: str) -> Target:
     host = host_target()
     if isa == "native":
         return host
-    if not host.triple.startswith("x86_64"):
-        if isa == "baseline":
-            return baseline_target(host.triple)
-        raise DeviceError(f"[device] no such instruction set here. Got {isa}; expected 'native'.")
+    if isa == "baseline":
+        return replace(baseline_target(host.triple), cores=host.cores)
     cpu, flags = _LEVELS[isa]
     missing = [flag for flag in flags if f"+{flag}" not in host.features.split(",")]
     if missing:
@@ -123,12 +121,11 @@ def select_target(isa: str) -> Target:
             f"[device] this CPU lacks {', '.join(missing)}. Got isa={isa!r}; expected a level that "
             "it has. Try isa='native'."
         )
-    return _target(host.triple, cpu, ",".join(f"+{f}" for f in flags), host.cores)
+    return _target(host.triple, cpu, dict.fromkeys(flags, True), host.cores)
 
 
 def baseline_target(triple: str) -> Target:
     """The least CPU of `triple`: SSE2 on x86-64, NEON on aarch64. For cross compiling and tests."""
     if triple.startswith("x86_64"):
-        return _target(triple, "x86-64", "+sse2", 1)
-    cpu = "apple-m1" if "apple" in triple else "generic"
-    return _target(triple, cpu, "+neon", 1)
+        return _target(triple, "x86-64", {"sse2": True}, 1)
+    return _target(triple, "apple-m1" if "apple" in triple else "generic", {"neon": True}, 1)

@@ -21,7 +21,7 @@ from luminal.runtime import memory
 from luminal.runtime.cpu import link
 from luminal.runtime.device import thread_count
 from luminal.runtime.native import runtime
-from luminal.runtime.pool import UNFIT, Call, Launches, shared_pool
+from luminal.runtime.pool import UNFIT, Call, launches, shared_pool
 from luminal.runtime.signature import Signature, array_shape
 
 RECYCLE_BYTES = 8 << 20  # fresh outputs from this size on may reuse storage nobody else holds
@@ -86,7 +86,7 @@ class Executor:
             outputs.append(OutputSpec(buffer, kind, source))
         return tuple(outputs), tuple(fresh.values())
 
-    def _bind(self, objects: Iterable[bytes]) -> Launches:
+    def _bind(self, objects: Iterable[bytes]) -> tuple[np.ndarray, np.ndarray]:
         """Where every argument word of every launch comes from: the words of a call are the
         addresses of inputs, fresh results, constants and slots, and the values of the dims."""
         plan, root, codes = self.program.plan, self._memory.root, self.program.codes
@@ -105,7 +105,7 @@ class Executor:
             buffers = [places[root[name]] for name in kernel.arguments()]
             arguments.append((*buffers, *(dims[v.name] for v in kernel.dims()), self._count))
             functions.append([self._library[n] for n in names[call]])
-        return Launches(functions, arguments)
+        return launches(functions, arguments)
 
     def rebind(self, weights: Mapping[str, np.ndarray]) -> None:
         """Use these arrays, as they are now, for the constants of those names.
@@ -132,7 +132,7 @@ class Executor:
         try:
             call = self._free.pop()
         except IndexError:
-            call = Call(runtime(), self._pool, self._launches, self._count, self._pointers)
+            call = Call(runtime(), self._pool, *self._launches, self._count, self._pointers)
         if call.dims != dims:
             self._prepare(call, dims)
         if call.constants is not self._constants:

@@ -90,22 +90,15 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-class Launches:
-    """The launches of a plan: `table` has a row (kernel, grid, cost, byte offset of its arguments)
-    each; word i of the arguments is `values[index[i]]` of the call.
-
-    In: the addresses, and for each launch the positions in `values` of its argument words.
-    """
-
-    __slots__ = ("index", "table")
-
-    def __init__(
-        self, functions: Sequence[Sequence[int]], arguments: Sequence[Sequence[int]]
-    ) -> None:
-        ends = accumulate((8 * len(words) for words in arguments), initial=0)
-        rows = [(*addresses, end) for addresses, end in zip(functions, ends, strict=False)]
-        self.table = np.array(rows, np.int64).reshape(-1, 4)
-        self.index = np.array([word for words in arguments for word in words], np.int64)
+def launches(
+    functions: Sequence[Sequence[int]], arguments: Sequence[Sequence[int]]
+) -> tuple[np.ndarray, np.ndarray]:
+    """The launches of a plan: a table with a row (kernel, grid, cost, byte offset of its arguments)
+    each, and where in the `values` of a call every argument word comes from."""
+    ends = accumulate((8 * len(words) for words in arguments), initial=0)
+    rows = [(*addresses, end) for addresses, end in zip(functions, ends, strict=False)]
+    index = [word for words in arguments for word in words]
+    return np.array(rows, np.int64).reshape(-1, 4), np.array(index, np.int64)
 
 
 class Call(Block):
@@ -118,14 +111,17 @@ class Call(Block):
     an int nor a C-contiguous array.
     """
 
-    __slots__ = ("_args", "_launches", "_native", "arena", "constants", "dims", "run", "values")
+    __slots__ = (
+        "_args", "_index", "_native", "_table", "arena", "constants", "dims", "run", "values",
+    )  # fmt: skip
 
     def __init__(
-        self, native: Runtime, pool: Pool | None, launches: Launches, count: int, pointers: int
-    ) -> None:
+        self, native: Runtime, pool: Pool | None, table: np.ndarray, index: np.ndarray, count: int,
+        pointers: int,
+    ) -> None:  # fmt: skip
         super().__init__(CALL)
-        self._native, self._launches = native, launches
-        self._args = np.zeros(max(1, launches.index.size), np.int64)
+        self._native, self._table, self._index = native, table, index
+        self._args = np.zeros(max(1, index.size), np.int64)
         self.arena = np.empty(0, np.uint8)
         self.dims: tuple[int, ...] | None = None
         self.constants: object = None
@@ -133,11 +129,11 @@ class Call(Block):
         self.values[-1] = self.address + CALL["error"]
         self.set(
             pool=pool.address if pool else 0, args=self._args.ctypes.data,
-            values=self.values.ctypes.data, index=launches.index.ctypes.data,
-            index_count=launches.index.size, pointers=pointers, int_type=id(int),
+            values=self.values.ctypes.data, index=index.ctypes.data,
+            index_count=index.size, pointers=pointers, int_type=id(int),
             array_type=id(np.ndarray), gil_ns=GIL_NS,
         )  # fmt: skip
-        self.select(0, len(launches.table))
+        self.select(0, len(table))
         self.run: Callable[..., int] = self._run_by_ctypes
         if native.method:
             create = ctypes.pythonapi.PyCFunction_NewEx
@@ -147,7 +143,7 @@ class Call(Block):
 
     def select(self, first: int, count: int) -> None:
         """Run only launches first .. first+count-1 from now on (profiling)."""
-        self.set(table=self._launches.table.ctypes.data + 32 * first, phases=count)
+        self.set(table=self._table.ctypes.data + 32 * first, phases=count)
 
     def _run_by_ctypes(self, *pointers: object) -> int:
         """The same through ctypes, where the native entry point cannot be used."""

@@ -6,21 +6,21 @@ schedules. Knows neither code generator nor device. Interrupting it keeps the be
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from luminal.config import Config
-from luminal.ir.plan import Loop, Plan, Schedule
+from luminal.ir.plan import Buffer, Kernel, Loop, Plan, Schedule
 from luminal.ir.target import Target
 from luminal.ir.text import kernel_text
 from luminal.search.cache import Cache, digest
 from luminal.search.schedule import Candidate
 from luminal.search.tasks import Task, prepare
-from luminal.search.timing import Measure, Trial, race
 
 VERSION = 2
 FAST_S, FULL_S = 60.0, 900.0
@@ -29,6 +29,36 @@ WORTH_SHARE, WORTH_US = 0.01, 20.0
 LEAST_S, SECONDS_PER_MS = 3.0, 3.0
 KEEP_DEFAULT = 0.97
 MUTATIONS = 24
+
+GIVE_UP, CLOSE = 1.5, 1.3
+FINALISTS, ROUNDS = 4, 3
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One run to make: a scheduled kernel, its buffers with layouts, sizes of its dims.
+
+    After one warm-up the best of `repeats` counts (0: none is made); past `give_up_us` one run is
+    enough. With `check` sampled results are compared with the oracle.
+    """
+
+    kernel: Kernel
+    buffers: tuple[Buffer, ...]
+    dims: tuple[tuple[str, int], ...]
+    repeats: int = 5
+    give_up_us: float = math.inf
+    check: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The best time (inf if there is none) and, if it may not win, why."""
+
+    time_us: float = math.inf
+    error: str = ""
+
+
+Measure = Callable[[Trial], Outcome]
 
 
 def choose(
@@ -138,6 +168,35 @@ class _Search:
             case (Schedule() as winner, float() as time_us):
                 task.winner, task.time_us, task.measured = winner, time_us, True
         return task.measured
+
+
+def race(
+    trials: Sequence[Trial], measure: Measure, deadline: float, tick: Callable[[], None]
+) -> list[tuple[float, int]]:
+    """(time in µs, position) of the trials that ran, fastest first. The first always runs.
+
+    `deadline` is a value of `time.monotonic`; `tick` is called after every run. Those that are
+    not clearly slower run again, all in turn, so that a busy moment does not decide.
+    """
+    times: dict[int, float] = {}
+
+    def run(position: int, give_up_us: float) -> None:
+        outcome = measure(replace(trials[position], give_up_us=give_up_us))
+        tick()
+        if not outcome.error and outcome.time_us < math.inf:
+            times[position] = min(outcome.time_us, times.get(position, math.inf))
+
+    for position in range(len(trials)):
+        if not position or time.monotonic() <= deadline:
+            run(position, min(times.values(), default=math.inf) * GIVE_UP)
+    best = min(times.values(), default=math.inf)
+    close = [p for p in sorted(times, key=lambda p: (times[p], p)) if times[p] <= best * CLOSE]
+    close = sorted({*close[:FINALISTS], *(p for p in times if p == 0)})
+    for turn in range(ROUNDS if len(close) > 1 else 0):
+        for position in close if turn % 2 else reversed(close):
+            if time.monotonic() <= deadline:
+                run(position, math.inf)
+    return sorted((t, p) for p, t in times.items())
 
 
 def shortlist(candidates: Sequence[Candidate], count: int) -> list[Candidate]:
