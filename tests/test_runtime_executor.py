@@ -226,7 +226,7 @@ def test_pointers() -> None:
     x, y, z = np.ones(3, np.float32), np.arange(6, dtype=np.float32), np.zeros(3, np.float32)
     run = two_inputs()
     assert run.fresh == (0,)
-    assert run.signature.dims_of([(3,), (6,)]) == (3,)
+    assert run.signature.accept([x, y])[1] == (3,)
     run.run_pointers([x.ctypes.data, y.ctypes.data], [z.ctypes.data], (3,))
     assert z.tolist() == [1, 2, 3]
 

@@ -179,7 +179,7 @@ class Executor:
         self, in_ptrs: Sequence[Any], out_ptrs: Sequence[Any], dims: tuple[int, ...] = ()
     ) -> bool:
         """Run on addresses of dense row-major memory, unchecked: inputs as in the plan, then one
-        for each of `fresh`. `dims` are in the order of the plan; see `Signature.dims_of`. Arrays
+        for each of `fresh`. `dims` are in the order of the plan; see `Signature.accept`. Arrays
         may stand for addresses; False, and nothing has happened, if one of them is strided."""
         call = self._take(dims)
         try:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import re
 import sys
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -38,7 +37,6 @@ POOL = {name: 64 * row + 8 * i for row, names in enumerate((
 
 _PYTHON_API = ("PyLong_AsVoidPtr", "PyLong_FromLong", "PyEval_SaveThread", "PyEval_RestoreThread")
 _METH_FASTCALL = 0x80
-_LOCK = threading.Lock()
 _RUNTIME: list[Runtime] = []
 
 
@@ -119,12 +117,14 @@ class Runtime:
 
 
 def runtime(compiler: Callable[[str, Target], bytes] = compile_object) -> Runtime:
-    """The native runtime, compiled (by `compiler`, which may cache) and linked once."""
-    with _LOCK:
-        if not _RUNTIME:
-            target, python = host_target(), _has_fastcall()
-            _RUNTIME.append(_link(compiler(runtime_text(target.triple, python), target), python))
-        return _RUNTIME[0]
+    """The native runtime, compiled (by `compiler`, which may cache) and linked once.
+
+    Without a lock, which a fork might leave locked: two threads at once may link two.
+    """
+    if not _RUNTIME:
+        target, python = host_target(), _has_fastcall()
+        _RUNTIME.append(_link(compiler(runtime_text(target.triple, python), target), python))
+    return _RUNTIME[0]
 
 
 def _link(object_code: bytes, python: bool) -> Runtime:

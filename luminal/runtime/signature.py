@@ -69,7 +69,8 @@ class Signature:
     def accept(
         self, inputs: Sequence[object], given: Mapping[str, int] | None = None
     ) -> tuple[list[np.ndarray], Dims]:
-        """Arrays over the inputs and the dims; `given` are dims that no input's shape shows."""
+        """Arrays over the inputs, and the values of the dims in the order of the plan; `given` are
+        dims that no input's shape shows."""
         if len(inputs) != len(self.buffers):
             raise ArgumentError(
                 f"[call] wrong number of inputs. Got {len(inputs)}; expected {len(self.buffers)}: "
@@ -83,21 +84,15 @@ class Signature:
                     f"[call] {_name(n, self.buffers[n])} is updated in place but cannot be "
                     "written. Got a read-only array; expected a writeable one. Try passing a copy."
                 )
-        return arrays, self.dims_of([a.shape for a in arrays], given)
-
-    def dims_of(
-        self, shapes: Sequence[tuple[int, ...]], given: Mapping[str, int] | None = None
-    ) -> Dims:
-        """The values of the dims for inputs of these shapes; ShapeError if they do not fit."""
-        key = tuple(shapes)
-        dims = None if given else self._remembered.get(key)
+        shapes = tuple(a.shape for a in arrays)
+        dims = None if given else self._remembered.get(shapes)
         if dims is None:
             dims = self._check_shapes(shapes, given or {})
             if len(self._remembered) >= _KEEP:
                 self._remembered.clear()
             if not given:
-                self._remembered[key] = dims
-        return dims
+                self._remembered[shapes] = dims
+        return arrays, dims
 
     def _check_shapes(self, shapes: Sequence[tuple[int, ...]], given: Mapping[str, int]) -> Dims:
         for number, (shape, buffer) in enumerate(zip(shapes, self.buffers, strict=True)):
