@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,14 +25,8 @@ from luminal.ir.numeric import encode
 from luminal.ir.ops import result_dtype
 from luminal.ir.view import Shape, View, axes_of, expand, identity
 
-__all__ = [
-    "Scalar", "Tensor", "TensorLike", "Update", "apply", "broadcast", "cast", "common", "dtype_of",
-    "fail", "gather_primitive", "half_up", "index_tensor", "iota", "normal_axis", "reduce_axis",
-    "result_type", "scalar", "scatter_primitive", "shape_of", "tensor", "tensor_from_bits",
-    "to_graph", "update",
-]  # fmt: skip
-
 Scalar = float | int | bool
+_KINDS = {"b": 0, "i": 1, "u": 1, "f": 2}
 _PACKAGE = str(Path(__file__).resolve().parents[1])
 
 
@@ -138,9 +133,8 @@ def update(target: Tensor, value: Tensor) -> Update:
         raise fail(ArgumentError, "update", f"the target is not an input. Got {target!r}.")
     if target.dims != value.dims or target.dtype != value.dtype:
         have, want = (f"{t.dtype}{list(t.shape)}" for t in (value, target))
-        raise fail(
-            ShapeError, "update", f"the new value does not fit. Got {have}; expected {want}."
-        )
+        text = f"the new value does not fit. Got {have}; expected {want}."
+        raise fail(ShapeError, "update", text)
     return Update(target, value)
 
 
@@ -169,16 +163,12 @@ def dtype_of(dtype: DType | str | np.dtype | type) -> DType:
     if isinstance(dtype, DType):
         return dtype
     try:
-        return by_name(dtype) if isinstance(dtype, str) else _python_dtype(dtype)
+        return {float: f32, int: i64, bool: boolean}.get(dtype) or by_name(dtype)  # type: ignore[arg-type]
     except (KeyError, TypeError):
         found = from_numpy(np.dtype(dtype))
         if found is None:
             raise fail(DTypeError, "dtype", f"unknown dtype. Got {dtype!r}.") from None
         return found
-
-
-def _python_dtype(dtype: Any) -> DType:
-    return {float: f32, int: i64, bool: boolean}[dtype]
 
 
 def scalar(value: Scalar, dtype: DType) -> Tensor:
@@ -239,15 +229,10 @@ def cast(x: Tensor, dtype: DType) -> Tensor:
     """x converted to `dtype` (the primitive Cast); x itself if it has that dtype."""
     if x.dtype == dtype:
         return x
-    source = x.source
-    if isinstance(source.value, float | int) and not x.index_map.valid:
-        exact = not x.dtype.is_float or (
-            dtype.is_float
-            and x.dtype.bits >= 32
-            and float(np.float32(source.value)) == source.value
-        )
-        if exact:
-            value = bool(source.value) if dtype.kind == "b" else source.value
+    value = x.source.value
+    if isinstance(value, float | int) and not x.index_map.valid:
+        wide = dtype.is_float and x.dtype.bits >= 32
+        if not x.dtype.is_float or (wide and float(np.float32(value)) == value):
             return Tensor(scalar(value, dtype).source, x.index_map)
     return Tensor(Value("Cast", (x,), x.dims, dtype))
 
@@ -293,24 +278,17 @@ def broadcast_dims(op: str, *shapes: Shape) -> Shape:
             if out[position].value == 1:
                 out[position] = d
             elif d.value != 1 and d != out[position]:
-                text = " and ".join(str(list(s)) for s in shapes)
-                raise fail(
-                    ShapeError,
-                    op,
-                    f"shapes do not broadcast. Got {text}; expected equal sizes or 1 "
-                    f"(axis {position - rank}: {out[position]} against {d}).",
-                )
+                got = " and ".join(str(list(s)) for s in shapes)
+                where = f"(axis {position - rank}: {out[position]} against {d})"
+                text = f"shapes do not broadcast. Got {got}; expected equal sizes or 1 {where}."
+                raise fail(ShapeError, op, text)
     return tuple(out)
-
-
-def _category(dtype: DType | None) -> int:
-    return -1 if dtype is None else "biuf".index(dtype.kind) if dtype.kind != "u" else 1
 
 
 def result_type(*values: TensorLike) -> DType:
     """The dtype of an operation on these, as PyTorch promotes: dimensioned tensors first, then
     0-d tensors, then Python scalars; a lower class counts only if its kind is higher."""
-    classes: list[DType | None] = [None, None, None]
+    classes: list[list[DType]] = [[], [], []]
     for value in values:
         if isinstance(value, Tensor):
             level, dtype = (0 if value.ndim else 1), value.dtype
@@ -319,13 +297,13 @@ def result_type(*values: TensorLike) -> DType:
             dtype = boolean if isinstance(value, bool) else i64 if isinstance(value, int) else f32
         if dtype.storage:
             raise fail(DTypeError, "promote", f"{dtype} is storage only. Try .cast('f32') first.")
-        known = classes[level]
-        classes[level] = dtype if known is None else promote(known, dtype)
-    best: DType | None = None
-    for dtype in classes:
-        if dtype is not None and _category(dtype) > _category(best):
-            best = dtype if best is None else promote(best, dtype)
-    return best if best is not None else f32
+        classes[level].append(dtype)
+    best: list[DType] = []
+    for dtypes in filter(None, classes):
+        dtype = reduce(promote, dtypes)
+        if not best or _KINDS[dtype.kind] > _KINDS[best[-1].kind]:
+            best.append(dtype)
+    return reduce(promote, best) if best else f32
 
 
 def common(
