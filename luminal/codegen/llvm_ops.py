@@ -50,21 +50,13 @@ def _fma(let: Let, a: Reg, b: Reg, c: Reg) -> str:
 
 
 def _mod(let: Let, a: Reg, b: Reg) -> str | Reg:
-    """The C remainder; of integers it never traps. Small ones divide as floats: the quotient of
-    two n-bit integers truncates right in a float of more than 2n-1 bits' range."""
+    """The C remainder; of integers it never traps."""
     kind = let.result.dtype.kind
     if kind in "fb":
         return f"frem {a}, {b.text}" if kind == "f" else a.like(0)
     bad = b.compare("eq", b.zero)
-    if kind == "i":
-        bad = bad | b.compare("eq", -1)
-    b = bad.pick(b.like(1), b)
-    sign = "s" if kind == "i" else "u"
-    if a.lanes == 1 or a.element == "i64":
-        return f"{sign}rem {a}, {b.text}"
-    wide = "double" if a.element == "i32" else "float"
-    quotient = a.cast(f"{sign}itofp", wide) / b.cast(f"{sign}itofp", wide)
-    return f"sub {a}, {(quotient.cast(f'fpto{sign}i', a.element) * b).text}"
+    bad = bad | b.compare("eq", -1) if kind == "i" else bad
+    return f"{'s' if kind == 'i' else 'u'}rem {a}, {bad.pick(b.like(1), b).text}"
 
 
 def _floored(let: Let, a: Reg, b: Reg) -> str:
@@ -140,23 +132,23 @@ Step = Callable[[Reg, Reg, Reg, bool], Reg]
 def _dot4(let: Let, a: Reg, b: Reg, c: Reg) -> Reg:
     """c + dot products of 4 bytes; an `a` that is 0..15 is read as the target likes best."""
     small = bool(let.attr)
-    step = _instruction(c.emitter, small)
     unsigned = c.emitter.x86 if small else let.args[0].dtype.kind == "u"
-    largest = max(4, c.emitter.target.vector_bits // 32) if c.emitter.x86 else 4
-    if step is None:
-        return _portable(a, b, c, unsigned)
-    return by_pieces(
-        lambda x, y, z: step(x, y, z, unsigned), largest, c.lanes, (a, 4), (b, 4), (c, 1)
-    )
+    step, largest = _instruction(c, small)
+
+    def piece(x: Reg, y: Reg, z: Reg) -> Reg:
+        return step(x, y, z, unsigned)
+
+    return by_pieces(piece, largest, c.lanes, (a, 4), (b, 4), (c, 1))
 
 
-def _instruction(emitter: Emitter, small: bool) -> Step | None:
-    kind = emitter.target.int8_dot
-    if not emitter.x86:
-        return _sdot if kind == "dotprod" else None
-    return (
-        _vnni if kind == "vnni" else _pmaddubsw if small and "ssse3" in emitter.flags else _pmaddwd
-    )
+def _instruction(c: Reg, small: bool) -> tuple[Step, int]:
+    """How to do it, and for how many lanes of c at most."""
+    target, largest = c.emitter.target, max(4, c.emitter.target.vector_bits // 32)
+    if not c.emitter.x86:
+        return (_sdot, 4) if target.int8_dot == "dotprod" else (_portable, c.lanes)
+    if target.int8_dot == "vnni":
+        return _vnni, largest
+    return _pmaddubsw if small and "ssse3" in c.emitter.flags else _pmaddwd, largest
 
 
 def _call(name: str, result: Reg, *args: Reg) -> Reg:

@@ -31,8 +31,8 @@ OPS = {
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """An SSA value: `lanes` elements of `dtype` (bool is one bit; lanes 1 is a scalar). f16 and bf16
-    are loaded, stored and cast, never computed with. The name is an identifier."""
+    """An SSA value: `lanes` elements of `dtype` (bool is one bit; lanes 1 is a scalar). f16 and
+    bf16 are loaded, stored and cast, never computed with. The name is an identifier."""
 
     name: str
     dtype: DType
