@@ -5,19 +5,19 @@ In: bounds as expressions, a body. Out: loop IR; a loop of one iteration becomes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from luminal.codegen.emitter import Emitter
 from luminal.codegen.loopir import Literal, Operand, Value
 from luminal.codegen.segments import Piece
+from luminal.codegen.terms import Facts
 from luminal.codegen.tile import Extent, extent_of
 from luminal.ir.dtype import boolean, i64
 from luminal.ir.expr import ZERO, Expr, Var, ceil_div, is_nonnegative, to_expr
-from luminal.ir.term import Term
 
 Values = Sequence[Operand]
 Body = Callable[[Expr, list[Operand]], Values]
-TileBody = Callable[[Expr, Extent, Mapping[Term, bool], list[Operand]], Values]
+TileBody = Callable[[Expr, Extent, Facts, list[Operand]], Values]
 
 
 class LoopBuilder:
@@ -78,54 +78,50 @@ class LoopBuilder:
         complete steps are run (those in the pieces `cuts`), then the rest: a body of every static
         size that it can have; else in one of run-time size if `ragged` allows that, or in halves.
         """
-        if again:
+        count = ceil_div(whole.expr, tile) if again else whole.expr // tile
 
-            def part(v: Expr, values: list[Operand]) -> Values:
-                return body(v * tile, whole.inside(tile, v * tile), {}, values)
+        def part(facts: Facts) -> Body:
+            def one(v: Expr, values: list[Operand]) -> Values:
+                extent = whole.inside(tile, v * tile) if again else extent_of(tile)
+                return body(v * tile, extent, facts, values)
 
-            if step is not None:
-                return list(part(step, []))
-            return self.run(ZERO, ceil_div(whole.expr, tile), carried, part, name)
-        full, values = whole.expr // tile, list(carried)
+            return one
+
+        def rest(values: list[Operand]) -> list[Operand]:
+            return values if again else self._rest(whole, tile, values, body, name, ragged)
+
         if step is not None:
-            return self.when(
-                full - 1 - step if whole.value is None or whole.value % tile else ZERO,
-                lambda: body(step * tile, extent_of(tile), {}, []),
-                lambda: self._rest(whole, tile, [], body, name, ragged),
-            )
-        for piece in [Piece(ZERO, full, {})] if cuts is None else cuts:
-
-            def complete(v: Expr, inner: list[Operand], piece: Piece = piece) -> Values:
-                return body(v * tile, extent_of(tile), piece.facts, inner)
-
-            values = self.run(piece.lo, piece.hi, values, complete, name)
-        return self._rest(whole, tile, values, body, name, ragged)
+            inside = ZERO if again or whole.expr % tile == 0 else count - 1 - step
+            return self.when(inside, lambda: part({})(step, []), lambda: rest([]))
+        values = list(carried)
+        for piece in [Piece(ZERO, count, {})] if cuts is None else cuts:
+            values = self.run(piece.lo, piece.hi, values, part(piece.facts), name)
+        return rest(values)
 
     def _rest(
         self, whole: Extent, tile: int, values: list[Operand], body: TileBody, name: str,
         ragged: bool,
     ) -> list[Operand]:  # fmt: skip
-        start = whole.expr // tile * tile
-        left = whole.expr - start
+        start, sizes = whole.expr // tile * tile, sorted({p % tile for p in whole.possible})
+        left, parts = whole.expr - start, extent_of(whole.expr % tile)
 
         def sized(size: Expr | int) -> Values:
             return body(start, extent_of(size), {}, list(values))
 
-        if whole.possible:
-            sizes = sorted({p % tile for p in whole.possible})
-            for size in (s for s in sizes if s):
-                if sizes == [size]:
-                    return list(sized(size))
-                pair = (self.emit.index(left), Literal(size, i64))
-                equal = self.emit.let("eq", pair, boolean)
-                values = self.emit.branch(equal, lambda n=size: sized(n), lambda v=values: v)
-            return values
-        if ragged:
-            return self.when(left - 1, lambda: sized(self.bind(
-                "left", self.emit.index(left), 1, tile - 1)), lambda: values)  # fmt: skip
-
-        def later(offset: Expr, extent: Extent, _: Mapping[Term, bool], v: list[Operand]) -> Values:
+        def later(offset: Expr, extent: Extent, _: Facts, v: list[Operand]) -> Values:
             return body(start + offset, extent, {}, v)
 
-        half, parts = max(1, tile // 2), extent_of(whole.expr % tile)
-        return values if tile == 1 else self.tiles(parts, half, values, later, name)
+        if tile == 1 or sizes == [0]:
+            return values
+        if len(sizes) == 1:
+            return list(sized(*sizes))
+        if not sizes and not ragged:
+            return self.tiles(parts, tile // 2, values, later, name)
+        number = self.emit.index(left)
+        if not sizes:
+            return self.when(left - 1, lambda: sized(self.bind("left", number, 1, tile - 1)),
+                             lambda: values)  # fmt: skip
+        for size in sizes[sizes[0] == 0 :]:
+            equal = self.emit.let("eq", (number, Literal(size, i64)), boolean)
+            values = self.emit.branch(equal, lambda n=size: sized(n), lambda v=values: v)
+        return values

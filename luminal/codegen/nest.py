@@ -43,6 +43,15 @@ class Out:
         """The free axes of the value and of the index."""
         return self.value.free.union(*(e.variables() for e in self.index))
 
+    @property
+    def read(self) -> Term:
+        """A load of what is stored here."""
+        return load(self.place.name, self.index, self.place.dtype)
+
+    def of(self, value: Term) -> Out:
+        """A store of another value at the same place."""
+        return replace(self, value=value)
+
     def summed(self) -> frozenset[Var]:
         """The axes of its outermost reductions."""
         return frozenset(a for r in outer_reductions(self.value) for a in r.axes)
@@ -69,7 +78,7 @@ class State:
 
     def changed(self, change: Callable[[Term], Term]) -> State:
         """The state with other values."""
-        return replace(self, outs=tuple(replace(o, value=change(o.value)) for o in self.outs))
+        return replace(self, outs=tuple(o.of(change(o.value)) for o in self.outs))
 
     def bound(self) -> frozenset[Var]:
         """The axes that its values reduce over."""
@@ -188,33 +197,33 @@ class Walker:
         bound = {a.name for a in state.bound()}
         loops = tuple(i for i in rest if isinstance(i, Loop) and i.axis not in bound)
         plain = Schedule(loops, tuple(g for g in state.nest.regs if g.axis not in bound))
-        so_far = load(out.place.name, out.index, r.dtype)
-        joined = binary("add" if r.op == "sum" else "max", so_far, r)
-        start = replace(out, value=constant(identity(r), r.dtype))
-        self.run(replace(state, outs=(start,)), plain)
-        inside = replace(state, outs=(replace(out, value=joined),), partial=True)
-        self._loop(loop, inside, rest)
+        joined = binary("add" if r.op == "sum" else "max", out.read, r)
+        self.run(state.changed(lambda _: constant(identity(r), r.dtype)), plain)
+        self._loop(loop, replace(state, outs=(out.of(joined),), partial=True), rest)
         if out.value is not r:
-            self.run(state.changed(lambda t: replace_terms(t, {r: so_far})), plain)
+            self.run(state.changed(lambda t: replace_terms(t, {r: out.read})), plain)
 
     # ---- stages
 
-    def allocate(self, axes: Sequence[Var], state: State, term: Term, layout: Layout = ()) -> Place:
-        """A local array for the values of `term` over `axes`, which start where the walk is."""
+    def allocate(
+        self, term: Term, free: frozenset[Var], state: State, layout: Layout = ()
+    ) -> Out:  # fmt: skip
+        """A local array for `term` over the axes of `free` that are open, from where the walk is
+        on; `layout` orders them."""
+        axes = state.open_axes(free)
         sizes = [state.left[a].most for a in axes]
         if None in sizes:
             raise IllegalSchedule("[schedule] an axis of a stage has no static bound.")
         shape, dtype = tuple(const(n or 0) for n in sizes), loaded_dtype(accumulator(term.dtype))
         name = self.loops.unique("local")
-        elements = size(shape, layout).value or 0
-        self.scratch.append((name, self.offset))
-        elements += MOST_LANES  # whole vectors are read at the end of an array
-        self.offset += -(-elements * dtype.itemsize // ALIGN) * ALIGN
-        self.total = max(self.total, self.offset)
         place = Place(name, dtype, shape, layout, True, tuple(state.env[a] for a in axes),
                       write_level=self.emit.depth)  # fmt: skip
         self.eval.places[name] = place
-        return place
+        self.scratch.append((name, self.offset))
+        elements = size(shape, layout).hi + MOST_LANES  # whole vectors are read at its end
+        self.offset += -(-elements * dtype.itemsize // ALIGN) * ALIGN
+        self.total = max(self.total, self.offset)
+        return Out(place, tuple(map(to_expr, axes)), term)
 
     def current(self, number: int, state: State) -> Term:
         """Subterm `number` of the kernel as it looks after the stages around."""
@@ -230,14 +239,12 @@ class Walker:
         """Computes `term` here; the state with it (and the `same`) replaced by a load."""
         for cut in (a for t in postorder(term) for a in t.axes if state.env[a].terms):
             raise IllegalSchedule(f"[schedule] a stage reduces over {cut}, which a loop has cut.")
-        axes = state.open_axes(term.free)
-        place = self.allocate(axes, state, term, layout)
+        out = self.allocate(term, term.free, state, layout)
         shapes = {name: p.shape for name, p in self.eval.places.items() if not p.local}
-        out = Out(place, tuple(map(to_expr, axes)), checked(term, shapes))
-        self.run(replace(state, outs=(out,)), schedule)
-        place.write_level = self.emit.depth
+        self.run(replace(state, outs=(out.of(checked(term, shapes)),)), schedule)
+        out.place.write_level = self.emit.depth
         return state.substituted({
-            t: load(place.name, tuple(map(to_expr, state.open_axes(t.free))), term.dtype)
+            t: load(out.place.name, tuple(map(to_expr, state.open_axes(t.free))), term.dtype)
             for t in (term, *same)
         })  # fmt: skip
 

@@ -8,18 +8,17 @@ with the reductions replaced by loads of the sums.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from luminal.codegen.loopir import Operand
-from luminal.codegen.memory import Place
 from luminal.codegen.nest import Out, State, Walker
 from luminal.codegen.schedule_rules import IllegalSchedule
 from luminal.codegen.segments import conditions, pieces, settled
 from luminal.codegen.terms import Facts, fold, most_negative, outer_reductions
 from luminal.codegen.tile import Extent
-from luminal.ir.expr import Expr, Var, floor_div, to_expr
+from luminal.ir.expr import Expr, Var, floor_div
 from luminal.ir.plan import Item, Loop, Online, Schedule
-from luminal.ir.term import Term, binary, cast, constant, load, reduction, unary
+from luminal.ir.term import Term, binary, cast, constant, reduction, unary
 
 
 def lower_online(walker: Walker, item: Online, state: State, rest: tuple[Item, ...]) -> None:
@@ -32,23 +31,6 @@ def lower_online(walker: Walker, item: Online, state: State, rest: tuple[Item, .
         raise IllegalSchedule(text)
     mapping = _Rescaled(walker, item, axis, nodes, state).run()
     walker.walk(state.substituted(mapping), rest)
-
-
-@dataclass(frozen=True, slots=True)
-class _Array:
-    """A local array and its axes."""
-
-    place: Place
-    axes: tuple[Var, ...]
-
-    @property
-    def read(self) -> Term:
-        """A load of its element."""
-        return load(self.place.name, tuple(map(to_expr, self.axes)), self.place.dtype)
-
-    def out(self, value: Term) -> Out:
-        """A store to its element."""
-        return Out(self.place, tuple(map(to_expr, self.axes)), value)
 
 
 class _Rescaled:
@@ -71,13 +53,11 @@ class _Rescaled:
         loops = (i for i in schedule.items if isinstance(i, Loop) and i.axis != self.axis.name)
         return Schedule(tuple(loops), tuple(r for r in schedule.regs if r.axis != self.axis.name))
 
-    def array(self, free: frozenset[Var], state: State, term: Term, schedule: Schedule) -> _Array:
+    def array(self, free: frozenset[Var], state: State, term: Term, schedule: Schedule) -> Out:
         """A local array that is contiguous along the schedule's lanes."""
-        axes = state.open_axes(free)
-        lanes = [r.axis for r in schedule.regs if r.role == "vector"]
+        axes, lanes = state.open_axes(free), [r.axis for r in schedule.regs if r.role == "vector"]
         order = sorted(range(len(axes)), key=lambda n: axes[n].name in lanes)
-        layout = tuple((n, 1) for n in order)
-        return _Array(self.walker.allocate(axes, state, term, layout), axes)
+        return self.walker.allocate(term, free, state, tuple((n, 1) for n in order))
 
     def nest(self, state: State, schedule: Schedule, *outs: Out) -> None:
         """One nest inside the loop."""
@@ -86,10 +66,10 @@ class _Rescaled:
     def run(self) -> dict[Term, Term]:
         """Emits the loop; what the reductions are read from after it."""
         lowest = constant(most_negative(self.x.dtype), self.top.place.dtype)
-        self.nest(self.state, self.plain, self.top.out(lowest))
+        self.nest(self.state, self.plain, self.top.of(lowest))
         for r, total in self.sums.items():
             schedule = self.plain if _is_unit(r) else self.without(self.item.values)
-            self.nest(self.state, schedule, total.out(constant(0.0, total.place.dtype)))
+            self.nest(self.state, schedule, total.of(constant(0.0, total.place.dtype)))
         whole, tile, cuts = self.state.left[self.axis], self.item.tile, None
         masks = conditions(self.x, *(r.args[1] for r in self.sums))
         if self.item.split:
@@ -118,19 +98,19 @@ class _Rescaled:
             array.place.write_level = self.walker.emit.depth
         used, weights = self.walker.offset, self.item.weights
         tile = self.array(self.x.free, state, self.x, self.item.logits)
-        self.nest(state, self.item.logits, tile.out(fold(self.x, facts)))
+        self.nest(state, self.item.logits, tile.of(fold(self.x, facts)))
         higher = binary("max", self.top.read, self.over("rmax", tile.read))
-        self.nest(state, weights, self.raised.out(higher))
+        self.nest(state, weights, self.raised.of(higher))
         minus = binary("mul", self.raised.read, constant(-1.0, self.raised.place.dtype))
         fall = unary("exp2", binary("add", self.top.read, minus))
-        self.nest(state, self.plain, self.factor.out(fall), self.top.out(self.raised.read))
-        self.nest(state, weights, tile.out(unary("exp2", binary("add", tile.read, minus))))
+        self.nest(state, self.plain, self.factor.of(fall), self.top.of(self.raised.read))
+        self.nest(state, weights, tile.of(unary("exp2", binary("add", tile.read, minus))))
         for r, total in self.sums.items():
             value = fold(r.args[1], facts)
             weighed = tile.read if _is_unit(r) else binary("mul", tile.read, value)
             old = binary("mul", total.read, self.factor.read)
             schedule = weights if _is_unit(r) else self.item.values
-            self.nest(state, schedule, total.out(binary("add", self.over("sum", weighed), old)))
+            self.nest(state, schedule, total.of(binary("add", self.over("sum", weighed), old)))
         self.walker.offset = used
 
     def over(self, op: str, body: Term) -> Term:

@@ -23,14 +23,8 @@ from luminal.ir.numeric import lowest
 from luminal.ir.plan import Loop, Reg
 from luminal.ir.term import Term, postorder
 
-
-@dataclass(frozen=True, slots=True)
-class _Slot:
-    """One accumulator: which reduction, which replica, which of its own copies."""
-
-    term: Term
-    replica: Replica
-    copy: int
+Slot = tuple[Term, Replica, int]
+"""One accumulator: which reduction, which replica, which of its own copies."""
 
 
 class Reductions:
@@ -69,17 +63,17 @@ class Reductions:
                 around = around or [loop.tile for loop in own if loop.axis == reg.axis]
                 whole = around[-1] if around else tile.left[nest.axes[reg.axis]].most or 1
                 copies *= -(-whole // reg.tile)
-        slots: dict[_Slot, Operand] = {}
+        slots: dict[Slot, Operand] = {}
         for r in nodes:
             lanes = nest.width if across or tile.lane_axis in r.free else 1
             for u in tile.replicas(tile.positions(r)):
                 for copy in range(copies):
-                    slots[_Slot(r, u, copy)] = Literal(identity(r), accumulator(r.dtype), lanes)
+                    slots[r, u, copy] = Literal(identity(r), accumulator(r.dtype), lanes)
         group = _Group(self, nodes, tile, replace(nest, inner=rest), regs, tuple(slots), across)
         results = group.descend(tuple(own), list(slots.values()), {}, {}, {})
         found: dict[tuple[Term, Replica], list[Operand]] = {}
-        for slot, value in zip(slots, results, strict=True):
-            found.setdefault((slot.term, slot.replica), []).append(value)
+        for (r, u, _), value in zip(slots, results, strict=True):
+            found.setdefault((r, u), []).append(value)
         for (r, u), parts in found.items():
             while len(parts) > 1:
                 pairs = [parts[n : n + 2] for n in range(0, len(parts), 2)]
@@ -138,7 +132,7 @@ class _Group:
     tile: Tile
     nest: Nest
     regs: tuple[Reg, ...]
-    slots: tuple[_Slot, ...]
+    slots: tuple[Slot, ...]
     across: bool
 
     def descend(
@@ -179,14 +173,14 @@ class _Group:
         self.owner.compute(bodies.values(), tile, self.nest)
         first = len(self.tile.registers)
         current = dict(zip(self.slots, values, strict=True))
-        order = sorted({(s.replica, s.term): None for s in self.slots}, key=lambda k: k[0])
+        order = sorted({(u, r): None for r, u, _ in self.slots}, key=lambda k: k[0])
         for extra in tile.replicas(range(first, len(tile.registers))):
             copy = 0
             for register, n in zip(tile.registers[first:], extra[first:], strict=True):
                 copy = copy * register.count + n if register.role == "acc" else copy
             for replica, r in order:
                 u = (*replica, *extra[first:])
-                slot = _Slot(r, replica, copy)
+                slot = (r, replica, copy)
                 value = self.owner.advance(r, bodies[r], current[slot], tile, u)
                 mask = evaluator.lane_mask(tile, u) if self.across else None
                 if mask is not None:
