@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from luminal.codegen.generate import lower
 from luminal.codegen.loopir import Function
-from luminal.codegen.lower import lower
 from luminal.ir.dtype import DType, f32
 from luminal.ir.expr import ExprLike, axis_var, to_expr
 from luminal.ir.interp import run_kernel

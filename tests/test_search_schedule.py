@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from luminal.codegen.lower import lower
+from luminal.codegen.generate import lower
 from luminal.ir.plan import Loop, Online, Reg, Stage
 from luminal.ir.target import Target
 from luminal.search.points import register_tiles

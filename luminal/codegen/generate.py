@@ -1,7 +1,8 @@
-"""Generation: a plan becomes a program; kernels that are equal up to names share their code.
+"""Generation: a plan becomes a program, and each kernel with its schedule one loop IR function.
 
-In: a Plan with schedules, a Target. Out: a Program. Schedules that cannot be lowered raise
-`IllegalSchedule`; nothing is compiled or run here.
+In: a Plan with schedules, a Target. Out: a Program; kernels that are equal up to names share their
+code. Schedules that cannot be lowered raise `IllegalSchedule`; nothing is compiled or run here. No
+operator has code here or below: terms, loop lists and layouts decide everything.
 """
 
 from __future__ import annotations
@@ -10,16 +11,26 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from luminal.codegen.emitter import Emitter
+from luminal.codegen.evaluate import Evaluator
 from luminal.codegen.llvm import print_function
-from luminal.codegen.loopir import Function
-from luminal.codegen.lower import lower
+from luminal.codegen.loopir import Block, Function, Operand
+from luminal.codegen.loops import LoopBuilder
+from luminal.codegen.memory import Place
+from luminal.codegen.nest import Out, State, Walker
+from luminal.codegen.online import lower_online
 from luminal.codegen.schedule_rules import IllegalSchedule
+from luminal.codegen.terms import expand, guarded, use_counts
+from luminal.codegen.tile import extent_of
 from luminal.errors import InternalError
 from luminal.ir.canonical import Canonical, canonical, rename_schedule
-from luminal.ir.expr import Var, to_expr
-from luminal.ir.plan import Buffer, Kernel, Plan, Schedule
+from luminal.ir.dtype import f32, i64
+from luminal.ir.expr import ZERO, Expr, Var, ceil_div, maximum, minimum, prod, to_expr
+from luminal.ir.layout import size
+from luminal.ir.plan import Buffer, Kernel, Loop, Online, Plan, Schedule
 from luminal.ir.program import KernelCode, Program
 from luminal.ir.target import Target
+from luminal.ir.term import postorder
 
 PLACEHOLDER = "luminal.kernel"
 Alternatives = Callable[[Kernel], Iterable[Schedule | None]]
@@ -96,3 +107,99 @@ def _buffers(kernel: Kernel, form: Canonical, buffers: Mapping[str, Buffer]) -> 
         shape = tuple(e.substitute(env) for e in b.shape)
         found[f"b{n}"] = replace(b, name=f"b{n}", shape=shape, kind="temp", alias="", data=None)
     return found
+
+
+# ---- one kernel
+
+
+def lower(kernel: Kernel, target: Target, buffers: Mapping[str, Buffer], name: str) -> Function:
+    """The loop IR of a kernel; IllegalSchedule if its schedule breaks a rule."""
+    schedule = kernel.schedule or Schedule()
+    axes = kernel.all_axes()
+    places = {
+        b: Place(b, buffers[b].dtype, buffers[b].shape, buffers[b].layout,
+                 written=b in kernel.writes(), ahead_bytes=dict(schedule.prefetch).get(b, 0))
+        for b in kernel.arguments()
+    }  # fmt: skip
+    emit = Emitter(kernel.dims())
+    loops, evaluator = LoopBuilder(emit), Evaluator(emit, places)
+    lo, hi = emit.fresh(i64, name="lo"), emit.fresh(i64, name="hi")
+    grid = _grid_loops(kernel, schedule)
+    extents = {a.name: a.extent for a in kernel.axes}
+    counts = [ceil_div(extents[g.axis], g.tile) for g in grid]
+    online = {i.axis for i in schedule.items if isinstance(i, Online)}
+    shapes = {b: place.shape for b, place in places.items()}
+    prepared = {t: guarded(expand(t, online), shapes) for t in kernel.subterms()}
+    outs = tuple(Out(places[s.buffer], s.index, prepared[s.value]) for s in kernel.stores)
+    evaluator.uses = use_counts(*(o.value for o in outs))
+    walker = Walker(evaluator, loops, axes, list(prepared.values()), lower_online)
+    state = State(outs, dict.fromkeys(axes, ZERO), {a: extent_of(a.extent) for a in axes})
+
+    def chunk(number: Expr, _: list[Operand]) -> list[Operand]:
+        for loop, count in reversed(list(zip(grid, counts, strict=True))):
+            walker.grid[id(loop)] = number % count if loop is not grid[0] else number
+            number = number // count
+        walker.run(state, schedule)
+        return []
+
+    if all(c.value != 0 for c in counts):
+        first, last = loops.bind("chunk_lo", lo, 0, 1 << 40), loops.bind("chunk_hi", hi, 0, 1 << 40)
+        loops.run(first, last, [], chunk, "chunk")
+    chunks = _block(kernel, _chunks(kernel, counts))
+    cost = _block(kernel, _cost_ns(kernel, outs, buffers, target))
+    dims = tuple(v.name for v in kernel.dims())
+    return Function(name, kernel.arguments(), dims, tuple(walker.scratch), walker.total, lo, hi,
+                    emit.scopes[0].block, *chunks, *cost)  # fmt: skip
+
+
+def _block(kernel: Kernel, e: Expr) -> tuple[Block, Operand]:
+    """A block that computes an expression over dimensions."""
+    emit = Emitter(kernel.dims())
+    value = emit.index(e)
+    return emit.scopes[0].block, value
+
+
+def _grid_loops(kernel: Kernel, schedule: Schedule) -> list[Loop]:
+    grid = [i for i in schedule.items if isinstance(i, Loop) and i.grid]
+    names = {g.axis for g in grid}
+    first = schedule.items[: len(grid)] == tuple(grid) and len(names) == len(grid)
+    if not first or not names <= {a.name for a in kernel.axes} - set(kernel.ordered):
+        text = "[schedule] grid loops come first, over distinct free axes that are not ordered."
+        raise IllegalSchedule(text)
+    return grid
+
+
+def _chunks(kernel: Kernel, counts: Iterable[Expr]) -> Expr:
+    """The number of chunks: 0 where an axis is empty."""
+    total = prod(tuple(counts))
+    for extent in (a.extent for a in kernel.axes if a.extent.lo <= 0):
+        total = total * minimum(maximum(extent, 0), 1)
+    return total
+
+
+def _cost_ns(
+    kernel: Kernel, outs: Iterable[Out], buffers: Mapping[str, Buffer], target: Target
+) -> Expr:
+    """The estimated time on one thread in ns: operations and memory traffic."""
+    work, traffic = ZERO, ZERO
+    axes = set(kernel.all_axes())
+    reads: dict[str, Expr] = {}
+    for t in postorder(*(o.value for o in outs)):
+        if t.op in ("const", "index", "cond"):
+            continue
+        points = _points(t.free.union(t.axes) & axes)
+        work = work + points * (8 if t.op in ("exp2", "log2", "sin") else 1)
+        if t.op == "load":
+            reads[t.buffer] = maximum(reads.get(t.buffer, ZERO), points)
+    for out in outs:
+        reads[out.place.name] = maximum(reads.get(out.place.name, ZERO), _points(out.axes() & axes))
+    for name, points in reads.items():
+        b = buffers[name]
+        traffic = traffic + minimum(points, size(b.shape, b.layout)) * b.dtype.bits
+    lanes = 1 if kernel.schedule is None else target.lanes(f32)
+    rate = max(1, int(target.gflops * 0.7 * lanes / target.lanes(f32)))
+    return work // rate + traffic // max(8, int(8 * target.bandwidth_gbs))
+
+
+def _points(axes: Iterable[Var]) -> Expr:
+    return prod(tuple(maximum(a.extent, 0) for a in sorted(axes, key=lambda v: v.name)))

@@ -12,11 +12,10 @@ from math import prod
 
 from luminal.codegen.evaluate import Evaluator
 from luminal.codegen.loopir import Operand
-from luminal.codegen.loops import LoopBuilder
+from luminal.codegen.loops import LoopBuilder, conditions, pieces, settled
 from luminal.codegen.memory import Place, loaded_dtype
 from luminal.codegen.reductions import Reductions, identity
 from luminal.codegen.schedule_rules import IllegalSchedule
-from luminal.codegen.segments import conditions, pieces, settled
 from luminal.codegen.terms import Facts, checked, fold, outer_reductions
 from luminal.codegen.terms import replace as replace_terms
 from luminal.codegen.tile import Extent, Nest, Replica, Tile

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from luminal.codegen.loopir import Operand
+from luminal.codegen.loops import conditions, pieces, settled
 from luminal.codegen.nest import Out, State, Walker
 from luminal.codegen.schedule_rules import IllegalSchedule
-from luminal.codegen.segments import conditions, pieces, settled
 from luminal.codegen.terms import Facts, fold, most_negative, outer_reductions
 from luminal.codegen.tile import Extent
 from luminal.ir.expr import Expr, Var, floor_div

@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 
 from luminal.codegen.evaluate import Evaluator
 from luminal.codegen.loopir import Literal, Operand
-from luminal.codegen.loops import LoopBuilder
+from luminal.codegen.loops import LoopBuilder, conditions, pieces
 from luminal.codegen.schedule_rules import IllegalSchedule
-from luminal.codegen.segments import conditions, pieces
 from luminal.codegen.terms import Facts, fold, outer_reductions
 from luminal.codegen.tile import Extent, Nest, Replica, Tile
 from luminal.ir.dtype import accumulator, boolean, i32, u8
