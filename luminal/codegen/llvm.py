@@ -247,10 +247,13 @@ def _load(
     element = MEMORY[dtype.name]
     if half is not None and lanes % 2 == 0 and offset.lanes == 1:
         raw = _nibbles(pointer, half, lanes, mask)
+    elif lanes > 1 and (dtype.bits == 4 or _by_lanes(offset, element)):
+        raw = Reg(pointer.emitter, "poison", element, lanes)
+        for n in range(lanes):
+            one = offset.lane(n) if offset.lanes > 1 or n == 0 else offset + n
+            raw = raw.insert(_scalar(pointer, one, dtype, mask and mask.lane(n)), n)
     elif lanes == 1:
         raw = _scalar(pointer, offset, dtype, mask)
-    elif offset.lanes > 1 or dtype.bits == 4:
-        raw = _gather(pointer, offset, dtype, lanes, mask)
     else:
         raw = _read(pointer.at(element, offset), element, lanes, mask)
     if dtype.name == "bool":
@@ -261,21 +264,28 @@ def _load(
     return value
 
 
-def _read(address: Reg, element: str, lanes: int, mask: Reg | None) -> Reg:
-    emitter, kind = address.emitter, vector(element, lanes)
+def _by_lanes(offset: Reg, element: str) -> bool:
+    """Whether a gather or scatter is done one element at a time."""
+    return offset.lanes > 1 and (BITS[element] < 32 or "avx512f" not in offset.emitter.flags)
+
+
+def _masked(op: str, element: str, lanes: int, where: Reg) -> str:
+    return f"llvm.masked.{op}.{suffix(element, lanes)}.{suffix('ptr', where.lanes)}"
+
+
+def _read(where: Reg, element: str, lanes: int, mask: Reg | None) -> Reg:
+    """The bits at an address, or at many."""
+    emitter, kind = where.emitter, vector(element, lanes)
     if mask is not None and lanes == 1:
         emitter.declared[f"{_ZEROS} = private constant [64 x i8] zeroinitializer, align 64"] = None
-        address = mask.pick(address, Reg(emitter, _ZEROS, "ptr"))
-    if mask is None or lanes == 1:
-        return emitter.let(f"load {kind}, {address}, align 1", element, lanes)
-    name = f"llvm.masked.load.{suffix(element, lanes)}.p0"
+        where = mask.pick(where, Reg(emitter, _ZEROS, "ptr"))
+    if where.lanes == 1 and (mask is None or lanes == 1):
+        return emitter.let(f"load {kind}, {where}, align 1", element, lanes)
+    name = _masked("load" if where.lanes == 1 else "gather", element, lanes, where)
+    on = mask or emitter.const(True, "i1", lanes)
     zero = Reg(emitter, "zeroinitializer", element, lanes)
-    rhs = emitter.call(kind, name, address, emitter.const(1, "i32"), mask, zero)
+    rhs = emitter.call(kind, name, where, emitter.const(1, "i32"), on, zero)
     return emitter.let(rhs, element, lanes)
-
-
-def _has_gather(pointer: Reg, element: str) -> bool:
-    return BITS[element] >= 32 and "avx512f" in pointer.emitter.flags
 
 
 def _scalar(pointer: Reg, offset: Reg, dtype: DType, mask: Reg | None) -> Reg:
@@ -285,20 +295,6 @@ def _scalar(pointer: Reg, offset: Reg, dtype: DType, mask: Reg | None) -> Reg:
         return _read(pointer.at(element, offset), element, 1, mask)
     byte = _read(pointer.at(element, offset >> 1), element, 1, mask)
     return (byte >> ((offset.cast("trunc", "i8") & 1) << 2)) & 15
-
-
-def _gather(pointer: Reg, offset: Reg, dtype: DType, lanes: int, mask: Reg | None) -> Reg:
-    emitter, element = pointer.emitter, MEMORY[dtype.name]
-    out = Reg(emitter, "poison", element, lanes)
-    if _has_gather(pointer, element):
-        many, on = pointer.at(element, offset), mask or emitter.const(True, "i1", lanes)
-        name = f"llvm.masked.gather.{suffix(element, lanes)}.v{lanes}p0"
-        rhs = emitter.call(out.type, name, many, emitter.const(1, "i32"), on, out.zero)
-        return emitter.let(rhs, element, lanes)
-    for n in range(lanes):
-        one = offset.lane(n) if offset.lanes > 1 or n == 0 else offset + n
-        out = out.insert(_scalar(pointer, one, dtype, mask and mask.lane(n)), n)
-    return out
 
 
 def _nibbles(pointer: Reg, half: Reg, lanes: int, mask: Reg | None) -> Reg:
@@ -312,31 +308,27 @@ def _nibbles(pointer: Reg, half: Reg, lanes: int, mask: Reg | None) -> Reg:
 def _store(pointer: Reg, offset: Reg, dtype: DType, value: Reg, mask: Reg | None) -> None:
     """Instructions that write `value`; scatters in lane order: the last of equal offsets stays, as
     llvm.masked.scatter too defines."""
-    emitter, element = pointer.emitter, MEMORY[dtype.name]
-    if dtype.name == "bool":
-        value = value.cast("zext", element)
-    if offset.lanes == 1:
+    element = MEMORY[dtype.name]
+    value = value.cast("zext", element) if dtype.name == "bool" else value
+    if not _by_lanes(offset, element):
         _write(pointer.at(element, offset), value, mask)
-    elif _has_gather(pointer, element):
-        many, on = pointer.at(element, offset), mask or emitter.const(True, "i1", value.lanes)
-        name = f"llvm.masked.scatter.{suffix(element, value.lanes)}.v{value.lanes}p0"
-        emitter.put(emitter.call("void", name, value, many, emitter.const(1, "i32"), on))
-    else:
-        for n in range(value.lanes):
-            on, one, part = mask and mask.lane(n), offset.lane(n), value.lane(n)
-            _write(pointer.at(element, one), part, on)
+        return
+    for n in range(value.lanes):
+        on, one, part = mask and mask.lane(n), offset.lane(n), value.lane(n)
+        _write(pointer.at(element, one), part, on)
 
 
-def _write(address: Reg, value: Reg, mask: Reg | None) -> None:
-    emitter, line = address.emitter, f"store {value}, {address}, align 1"
-    if mask is None:
+def _write(where: Reg, value: Reg, mask: Reg | None) -> None:
+    emitter, line, one = where.emitter, f"store {value}, {where}, align 1", where.lanes == 1
+    if one and mask is None:
         emitter.put(line)
-    elif value.lanes == 1:
+    elif one and mask is not None and value.lanes == 1:
         emitter.when(mask, line)
     else:
-        name = f"llvm.masked.store.{suffix(value.element, value.lanes)}.p0"
-        on = _opaque(mask) if BITS[value.element] < 32 else mask
-        emitter.put(emitter.call("void", name, value, address, emitter.const(1, "i32"), on))
+        name = _masked("store" if one else "scatter", value.element, value.lanes, where)
+        on = mask or emitter.const(True, "i1", value.lanes)
+        on = _opaque(on) if one and BITS[value.element] < 32 else on
+        emitter.put(emitter.call("void", name, value, where, emitter.const(1, "i32"), on))
 
 
 def _opaque(mask: Reg) -> Reg:

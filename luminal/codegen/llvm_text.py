@@ -18,7 +18,7 @@ from luminal.ir.target import Target
 MEMORY = {d.name: f"i{max(8, d.bits)}" for d in ALL} | {"f64": "double", "f32": "float"}
 ELEMENT = MEMORY | {"bool": "i1"}
 BITS = {"double": 64, "float": 32, "half": 16, "i64": 64, "i32": 32, "i16": 16, "i8": 8, "i1": 1}
-_SUFFIX = {"double": "f64", "float": "f32", "half": "f16"}
+_SUFFIX = {"double": "f64", "float": "f32", "half": "f16", "ptr": "p0"}
 
 Number = float | int | bool
 
@@ -38,7 +38,7 @@ def suffix(element: str, lanes: int) -> str:
 
 def is_float(element: str) -> bool:
     """True for the types that have floating-point instructions."""
-    return element in _SUFFIX
+    return element in ("double", "float", "half")
 
 
 def _constant(value: Number, element: str) -> str:
