@@ -12,8 +12,6 @@ from luminal.ir.expr import Binary, Expr, Var, const, to_expr
 from luminal.ir.term import Term, postorder, reduction, substitute
 from luminal.ir.view import Shape
 
-__all__ = ["Split", "divisors", "joined"]
-
 _SMALLEST = 8
 
 

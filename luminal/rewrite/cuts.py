@@ -15,8 +15,6 @@ from luminal.ir.ops import PRIMITIVES
 from luminal.ir.view import Shape, View
 from luminal.rewrite.prepare import MAX_UNROLL, is_leaf
 
-__all__ = ["Cuts", "choose_cuts"]
-
 LARGEST_DEPTH = 80
 """The longest chain of nodes computed in place."""
 LARGEST_MULTIPLE = 4

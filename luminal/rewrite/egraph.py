@@ -15,8 +15,6 @@ from luminal.ir.expr import Expr, Var
 from luminal.ir.space import Choice, Value
 from luminal.ir.term import REDUCTIONS, Scalar, Term
 
-__all__ = ["EGraph", "ENode"]
-
 _LEAVES = ("load", "const", "index", "cond")
 
 

@@ -7,21 +7,15 @@ input bit by bit; rules that need e-classes are in `rules.py`.
 from __future__ import annotations
 
 from luminal.ir.dtype import DType
-from luminal.ir.expr import Expr, Var, const, is_nonnegative, to_expr
+from luminal.ir.expr import Expr, Var, const, is_nonnegative
 from luminal.ir.numeric import apply, cast, full
-from luminal.ir.term import Term, binary, cond, constant, postorder, select, substitute
-
-__all__ = ["fold", "padded_sum", "selects_on"]
+from luminal.ir.term import Term, binary, constant, postorder, select, substitute
 
 _NEUTRAL = ("-0.0", "0", "False")
 
 
 def fold(op: str, args: list[Term], dtype: DType) -> Term | None:
-    """The value of an operation on constants or on one selection of constants; compared indices."""
-    if op == "lt":
-        compared = _compare(args[0], args[1])
-        if compared is not None:
-            return compared
+    """The value of an operation on constants or on one selection of constants."""
     args = [_as_select(a) for a in args] if op in ("mul", "add", "lt") else args
     picks = {a.args[0] for a in args if a.op == "select"}
     sides = [[a.args[side] if a.op == "select" else a for a in args] for side in (1, 2)]
@@ -47,25 +41,6 @@ def _evaluate(op: str, args: list[Term], dtype: DType) -> Term | None:
     values = [full(a.payload, a.dtype) for a in args]
     made = cast(values[0], source, dtype) if op == "cast" else apply(op, source, *values)
     return constant(made.item(), dtype)
-
-
-def _compare(a: Term, b: Term) -> Term | None:
-    """a < b of two counted numbers that floats hold exactly, as a condition on indices."""
-    x, y = _counted(a), _counted(b)
-    if x is None or y is None or (x.value is not None and y.value is not None):
-        return None
-    return cond(y - x - 1)
-
-
-def _counted(t: Term) -> Expr | None:
-    limit = 1 << (24 if t.dtype.bits == 32 else 53)
-    if t.op == "const" and isinstance(t.payload, float):
-        whole = t.payload.is_integer() and abs(t.payload) < limit
-        return to_expr(int(t.payload)) if whole else None
-    if t.op == "cast" and t.args[0].op == "index" and t.dtype.is_float and t.dtype.bits >= 32:
-        e = t.args[0].expr
-        return e if -limit < e.lo and e.hi < limit else None
-    return None
 
 
 def selects_on(body: Term, axis: Var) -> bool:

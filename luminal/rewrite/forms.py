@@ -16,11 +16,6 @@ from luminal.ir.dtype import DType
 from luminal.ir.expr import Var
 from luminal.rewrite.egraph import EGraph, ENode
 
-__all__ = [
-    "Form", "Own", "added", "class_of", "depends", "factors", "joined", "linear", "regimes",
-    "scaled", "split", "times_constant",
-]  # fmt: skip
-
 _DEPTH = 24
 _TOLERANCE = 2e-6
 _SWALLOWS = -1e30

@@ -35,8 +35,6 @@ from luminal.rewrite.axes import Split, divisors
 from luminal.rewrite.fold import fold, padded_sum, selects_on
 from luminal.rewrite.prepare import MAX_UNROLL, is_leaf
 
-__all__ = ["Axes", "Lowering", "positions"]
-
 _OPS = {
     "Log2": "log2", "Exp2": "exp2", "Sin": "sin", "Sqrt": "sqrt", "Recip": "recip", "Add": "add",
     "Mul": "mul", "Mod": "mod", "LessThan": "lt", "Maximum": "max", "Cast": "cast",

@@ -15,8 +15,6 @@ from luminal.ir.expr import const, is_nonnegative, to_expr
 from luminal.ir.graph import ConstantData, Edge, Graph, Node, Output
 from luminal.ir.view import Shape, View, axes_of, identity
 
-__all__ = ["MAX_UNROLL", "is_leaf", "prepare"]
-
 MAX_UNROLL = 4
 """Reductions of at most this constant extent that select on their axis are written out."""
 

@@ -12,8 +12,6 @@ from luminal.ir.graph import Edge, Graph, Node
 from luminal.rewrite.cuts import Cuts
 from luminal.rewrite.prepare import is_leaf
 
-__all__ = ["Part", "Use", "split"]
-
 
 @dataclass(frozen=True, slots=True)
 class Part:

@@ -29,8 +29,6 @@ from luminal.rewrite.forms import (
     times_constant,
 )  # fmt: skip
 
-__all__ = ["RULES", "Rule", "saturate"]
-
 Rule = Callable[[EGraph, ENode], Iterator[int]]
 
 
@@ -92,20 +90,6 @@ def maximum_of_invariant(graph: EGraph, node: ENode) -> Iterator[int]:
     """max_K f = f, f free of K. Exact. Condition: K is not empty."""
     if not depends(graph, node.args[0], node.axes) and all(a.extent.lo >= 1 for a in node.axes):
         yield node.args[0]
-
-
-@_floats
-def constant_leaves_maximum(graph: EGraph, node: ENode) -> Iterator[int]:
-    """R3, R4: max_K (s·x + f) = s·max_K x + f, s a constant > 0, f free of K.
-
-    Reason: the maximum of the bare x is the one that others share. Exact up to the rounding
-    of s·x + f. Condition: K is not empty, floats.
-    """
-    free, rest = split(graph, "add", node.args[0], frozenset(node.axes))
-    if free is not None and rest is not None and graph.constant(free) != 0:
-        if all(a.extent.lo >= 1 for a in node.axes):
-            top = graph.make("rmax", (rest,), node.dtype, node.axes)
-            yield graph.combine("add", top, free)
 
 
 @_floats
@@ -324,7 +308,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
         integer_sum_narrows,
     ),
     "rsum": (factor_leaves_sum,),
-    "rmax": (maximum_of_invariant, constant_leaves_maximum),
+    "rmax": (maximum_of_invariant,),
     "mul": (common_power_cancels,),
     "cast": (cast_of_wider_integer,),
 }

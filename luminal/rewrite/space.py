@@ -21,8 +21,6 @@ from luminal.rewrite.prepare import is_leaf, prepare
 from luminal.rewrite.regions import Part, split
 from luminal.rewrite.rules import saturate
 
-__all__ = ["rewrite"]
-
 
 def rewrite(graph: Graph, *, numerics: str) -> Space:
     """Every program that the rules find equal to `graph`.
