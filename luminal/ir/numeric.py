@@ -13,8 +13,6 @@ import numpy as np
 from luminal.ir.dtype import DType, bf16, boolean, f16, f32
 from luminal.ir.term import Scalar
 
-_E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
-
 
 def value_dtype(dtype: DType) -> np.dtype:
     """The NumPy dtype in which values of `dtype` are held."""
@@ -75,7 +73,7 @@ def decode(bits: np.ndarray, dtype: DType) -> np.ndarray:
         case "i4":
             return (bits.astype(np.int8) ^ 8) - np.int8(8)
         case "f4e2m1":
-            return np.where(bits & 8, -_E2M1[bits & 7], _E2M1[bits & 7])
+            return _small_float(bits, 2, 1, 1)
         case "e8m0":
             value = np.ldexp(np.float32(1), bits.astype(np.int32) - 127)
             return np.where(bits == 255, np.float32(np.nan), value).astype(np.float32)
