@@ -23,9 +23,9 @@ from luminal.codegen.schedule_rules import IllegalSchedule
 from luminal.codegen.terms import expand, guarded, use_counts
 from luminal.codegen.tile import extent_of
 from luminal.errors import InternalError
-from luminal.ir.canonical import Canonical, canonical, rename_schedule
+from luminal.ir.canonical import Canonical, canonical
 from luminal.ir.dtype import f32, i64
-from luminal.ir.expr import ZERO, Expr, Var, ceil_div, maximum, minimum, prod, to_expr
+from luminal.ir.expr import ZERO, Expr, Var, ceil_div, maximum, minimum, prod
 from luminal.ir.layout import size
 from luminal.ir.plan import Buffer, Kernel, Loop, Online, Plan, Schedule
 from luminal.ir.program import KernelCode, Program
@@ -49,19 +49,15 @@ def generate(plan: Plan, target: Target, alternatives: Alternatives | None = Non
     kernels: list[Kernel] = []
     for kernel in plan.kernels:
         form = canonical(kernel)
-        names = dict(form.axes), {name: f"b{n}" for n, name in enumerate(form.buffers)}
-        key = (form.kernel, tuple(_buffers(kernel, form, buffers).values()))
+        key = (form.kernel, tuple(_buffers(form, buffers).values()))
         if key not in known:
             schedule, function = _lower(kernel, target, buffers, alternatives)
             code = _code(function, target)
             if code not in codes:
                 codes.append(code)
-            known[key] = codes.index(code), schedule and rename_schedule(schedule, *names)
+            known[key] = codes.index(code), schedule and form.renamed(schedule)
         call, schedule = known[key]
-        if schedule is not None:
-            own = ({new: old for old, new in m.items()} for m in names)
-            schedule = rename_schedule(schedule, *own)
-        kernels.append(replace(kernel, schedule=schedule))
+        kernels.append(replace(kernel, schedule=schedule and form.restored(schedule)))
         calls.append(call)
     return Program(replace(plan, kernels=tuple(kernels)), target, tuple(codes), tuple(calls))
 
@@ -89,7 +85,7 @@ def _lower(
 def lower_canonical(kernel: Kernel, target: Target, buffers: Mapping[str, Buffer]) -> Function:
     """The loop IR of one kernel under canonical names."""
     form = canonical(kernel)
-    return lower(form.kernel, target, _buffers(kernel, form, buffers), PLACEHOLDER)
+    return lower(form.kernel, target, _buffers(form, buffers), PLACEHOLDER)
 
 
 def _code(function: Function, target: Target) -> KernelCode:
@@ -99,14 +95,9 @@ def _code(function: Function, target: Target) -> KernelCode:
     return KernelCode(name, text.replace(PLACEHOLDER, name), function.scratch_bytes)
 
 
-def _buffers(kernel: Kernel, form: Canonical, buffers: Mapping[str, Buffer]) -> dict[str, Buffer]:
-    """The buffers of a canonical kernel under their new names: shape, dtype and layout only."""
-    env = {v: to_expr(Var(f"d{n}", v.lo, v.hi)) for n, v in enumerate(kernel.dims())}
-    found: dict[str, Buffer] = {}
-    for n, b in enumerate(buffers[name] for name in form.buffers):
-        shape = tuple(e.substitute(env) for e in b.shape)
-        found[f"b{n}"] = replace(b, name=f"b{n}", shape=shape, kind="temp", alias="", data=None)
-    return found
+def _buffers(form: Canonical, buffers: Mapping[str, Buffer]) -> dict[str, Buffer]:
+    """The buffers of a canonical kernel: shape, dtype and layout only."""
+    return {n: replace(b, kind="temp", alias="") for n, b in form.own(buffers).items()}
 
 
 # ---- one kernel

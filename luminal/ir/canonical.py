@@ -7,23 +7,42 @@ what each stood for. Cache keys and shared machine code rest on this.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 from luminal.ir.expr import Var, to_expr
-from luminal.ir.plan import Kernel, Schedule, Store
+from luminal.ir.plan import Buffer, Kernel, Schedule, Store
 from luminal.ir.term import Renaming
 
 
 @dataclass(frozen=True, slots=True)
 class Canonical:
-    """`kernel` with canonical names; `buffers[i]` is what `b<i>` was called, in argument order,
-    `dims[i]` what `d<i>` was, and `axes` maps old axis names to new ones."""
+    """`kernel` with canonical names; the others map old names to new ones, those of buffers in the
+    order of the arguments."""
 
     kernel: Kernel
-    buffers: tuple[str, ...]
-    dims: tuple[str, ...]
-    axes: tuple[tuple[str, str], ...]
+    buffers: dict[str, str]
+    dims: dict[Var, Var]
+    axes: dict[str, str]
+
+    def own(self, buffers: Mapping[str, Buffer]) -> dict[str, Buffer]:
+        """The kernel's buffers by their new names, without contents; an alias is only marked."""
+        env = {old: to_expr(new) for old, new in self.dims.items()}
+        found: dict[str, Buffer] = {}
+        for old, new in self.buffers.items():
+            b = buffers[old]
+            shape, alias = tuple(e.substitute(env) for e in b.shape), "alias" if b.alias else ""
+            found[new] = replace(b, name=new, shape=shape, alias=alias, data=None)
+        return found
+
+    def renamed(self, schedule: Schedule) -> Schedule:
+        """A schedule of the kernel under the new names."""
+        return rename_schedule(schedule, self.axes, self.buffers)
+
+    def restored(self, schedule: Schedule) -> Schedule:
+        """A schedule of the canonical kernel under the old names."""
+        axes, buffers = ({new: old for old, new in m.items()} for m in (self.axes, self.buffers))
+        return rename_schedule(schedule, axes, buffers)
 
 
 def canonical(kernel: Kernel) -> Canonical:
@@ -34,18 +53,18 @@ def canonical(kernel: Kernel) -> Canonical:
     for n, a in enumerate(kernel.all_axes()):
         limit = a.bound.substitute(dim_env) if a.bound is not None else None
         axes[a] = Var(f"a{n}", a.lo, a.hi, limit)
-    buffers = kernel.arguments()
-    new = Renaming({**dims, **axes}, {old: f"b{n}" for n, old in enumerate(buffers)})
+    buffers = {old: f"b{n}" for n, old in enumerate(kernel.arguments())}
+    new = Renaming({**dims, **axes}, buffers)
     names = {old.name: var.name for old, var in axes.items()}
-    schedule = rename_schedule(kernel.schedule, names, new.buffers) if kernel.schedule else None
+    schedule = rename_schedule(kernel.schedule, names, buffers) if kernel.schedule else None
     stores = tuple(
-        Store(new.buffers[s.buffer], tuple(map(new.expr, s.index)), new.term(s.value))
+        Store(buffers[s.buffer], tuple(map(new.expr, s.index)), new.term(s.value))
         for s in kernel.stores
     )
     made = Kernel("k", tuple(axes[a] for a in kernel.axes), stores, schedule,
                   tuple(names[a] for a in kernel.ordered),
                   tuple(dims[v] for v in kernel.sizes))  # fmt: skip
-    return Canonical(made, buffers, tuple(v.name for v in dims), tuple(names.items()))
+    return Canonical(made, buffers, dims, names)
 
 
 def rename_schedule(

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from luminal.ir.canonical import Canonical, canonical, rename_schedule
-from luminal.ir.expr import Expr, Var, to_expr
+from luminal.ir.canonical import Canonical, canonical
+from luminal.ir.expr import Expr, Var
 from luminal.ir.layout import Layout
 from luminal.ir.plan import Buffer, Kernel, Plan, Schedule
 from luminal.ir.target import Target
@@ -63,13 +63,12 @@ class Scheduled:
 
     def finish(self) -> Plan:
         """The plan with every kernel scheduled by its task's winner."""
-        kernels: list[Kernel] = []
-        for kernel, form, task in zip(self.plan.kernels, self.forms, self.calls, strict=True):
-            axes = {new: old for old, new in form.axes}
-            buffers = {f"b{n}": name for n, name in enumerate(form.buffers)}
-            kernels.append(replace(kernel, schedule=rename_schedule(task.winner, axes, buffers)))
+        kernels = tuple(
+            replace(kernel, schedule=form.restored(task.winner))
+            for kernel, form, task in zip(self.plan.kernels, self.forms, self.calls, strict=True)
+        )
         costs_us = tuple(t.time_us for t in self.calls)
-        return replace(self.plan, kernels=tuple(kernels), costs_us=costs_us)
+        return replace(self.plan, kernels=kernels, costs_us=costs_us)
 
 
 def prepare(
@@ -77,14 +76,12 @@ def prepare(
 ) -> Scheduled:
     """Settle layouts and find the distinct kernels; `known` carries tasks from plan to plan."""
     found = Scheduled(plan, [canonical(k) for k in plan.kernels], [])
-    layouts = _settle(plan, found.forms, target, hints)
-    buffers = {b.name: replace(b, layout=layouts.get(b.name, b.layout)) for b in plan.buffers}
+    buffers = _settle(plan, found.forms, target, hints)
     found.plan = replace(plan, buffers=tuple(buffers.values()))
-    for kernel, form, guess_us in zip(plan.kernels, found.forms, plan.costs_us, strict=True):
-        own, sizes = _canonical_context(kernel, form, buffers, hints)
-        key = (form.kernel, own, sizes)
+    for form, guess_us in zip(found.forms, plan.costs_us, strict=True):
+        named, sizes = form.own(buffers), _hints(form, hints)
+        key = (form.kernel, own := tuple(named.values()), sizes)
         if key not in known:
-            named = {b.name: b for b in own}
             winner = candidates(form.kernel, named, target, dict(sizes), limit=1)[0].schedule
             known[key] = Task(form.kernel, own, sizes, winner, guess_us)
         found.calls.append(known[key])
@@ -93,52 +90,42 @@ def prepare(
     return found
 
 
-def _canonical_context(
-    kernel: Kernel, form: Canonical, buffers: Mapping[str, Buffer], hints: Mapping[str, int]
-) -> tuple[tuple[Buffer, ...], tuple[tuple[str, int], ...]]:
-    """The buffers of a canonical kernel under their new names, without contents, and its hints."""
-    env = {old: to_expr(Var(f"d{n}", old.lo, old.hi)) for n, old in enumerate(kernel.dims())}
-    own = [
-        replace(
-            buffers[name], name=f"b{n}", data=None, alias="alias" if buffers[name].alias else "",
-            shape=tuple(e.substitute(env) for e in buffers[name].shape),
-        )
-        for n, name in enumerate(form.buffers)
-    ]  # fmt: skip
-    return tuple(own), tuple((f"d{n}", hints[d]) for n, d in enumerate(form.dims) if d in hints)
+def _hints(form: Canonical, hints: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    """The hints for the dims of a canonical kernel."""
+    return tuple((d.name, hints[old.name]) for old, d in form.dims.items() if old.name in hints)
 
 
 def _settle(
     plan: Plan, forms: list[Canonical], target: Target, hints: Mapping[str, int]
-) -> dict[str, Layout]:
-    """The layout of every buffer whose layout is free: a temporary as its producer wishes, in
-    the order of the plan; then a constant as its costliest reader wishes."""
+) -> dict[str, Buffer]:
+    """The buffers with a layout where it is free: a temporary's as its producer wishes, in the
+    order of the plan; then a constant's as its costliest reader wishes."""
     free = _free_buffers(plan)
     constant = {b.name for b in plan.buffers if b.kind == "constant"} & free
     buffers = {b.name: b for b in plan.buffers}
-    layouts: dict[str, Layout] = {}
+    settled: set[str] = set()
     memo: dict[object, dict[str, Layout]] = {}
     order = range(len(plan.kernels))
     by_cost = sorted(order, key=lambda n: -plan.costs_us[n])
     written = [free.intersection(k.writes()) - constant for k in plan.kernels]
     for position, wanted in [*zip(order, written), *((n, constant) for n in by_cost)]:
-        kernel, form = plan.kernels[position], forms[position]
-        wanted = wanted.intersection(form.buffers) - layouts.keys()
+        form = forms[position]
+        wanted = wanted.intersection(form.buffers) - settled
         if not wanted:
             continue
-        still = (wanted | constant).intersection(form.buffers) - layouts.keys()
-        names = frozenset(f"b{n}" for n, b in enumerate(form.buffers) if b in still)
-        own, sizes = _canonical_context(kernel, form, buffers, hints)
-        key = (form.kernel, own, names, sizes)
+        still = (wanted | constant).intersection(form.buffers) - settled
+        names = frozenset(form.buffers[name] for name in still)
+        named, sizes = form.own(buffers), _hints(form, hints)
+        key = (form.kernel, tuple(named.values()), names, sizes)
         if key not in memo:  # the layouts that the default schedule asks for
-            named = {b.name: b for b in own}
             best = candidates(form.kernel, named, target, dict(sizes), names, 1)[0]
             memo[key] = best.layouts
-        for n, name in enumerate(form.buffers):
-            if name in wanted and f"b{n}" in memo[key]:
-                layouts[name] = memo[key][f"b{n}"]
-                buffers[name] = replace(buffers[name], layout=layouts[name])
-    return layouts
+        for name in wanted:
+            if form.buffers[name] in memo[key]:
+                settled.add(name)
+                layout = memo[key][form.buffers[name]]
+                buffers[name] = replace(buffers[name], layout=layout)
+    return buffers
 
 
 def _free_buffers(plan: Plan) -> set[str]:
