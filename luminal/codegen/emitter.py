@@ -67,6 +67,11 @@ class Emitter:
         """Level of the innermost open scope."""
         return len(self.scopes) - 1
 
+    @property
+    def branch_level(self) -> int:
+        """Level of the innermost branch, which loads must not leave."""
+        return max(level for level, scope in enumerate(self.scopes) if scope.branch)
+
     def level(self, operand: Operand) -> int:
         """The level that defines an operand; 0 for literals."""
         return self.home[operand.name][0] if isinstance(operand, Value) else 0
@@ -90,15 +95,11 @@ class Emitter:
         self.home[value.name] = (at, self.scopes[at])
         return value
 
-    def _once(
-        self,
-        level: int,
-        key: Key,
-        dtype: DType,
-        lanes: int,
+    def once(
+        self, level: int, key: Key, dtype: DType, lanes: int,
         make: Callable[[Value], loopir.Statement],
-    ) -> Value:
-        """The value known in a scope as `key`, or else what `make` defines."""
+    ) -> Value:  # fmt: skip
+        """The value known in a scope as `key`, or else what `make` defines there."""
         scope = self.scopes[level]
         if key not in scope.known:
             result = scope.known[key] = self.fresh(dtype, lanes, level)
@@ -111,24 +112,12 @@ class Emitter:
     ) -> Value:  # fmt: skip
         """op(args), once per scope, as far out as the arguments allow."""
         level = max((self.level(a) for a in args), default=0)
-        key = (op, dtype.name, lanes, attr, *map(_key, args))
-        return self._once(level, key, dtype, lanes, lambda v: loopir.Let(v, op, tuple(args), attr))
-
-    def load(
-        self, base: str, dtype: DType, offset: Operand, result: DType, lanes: int,
-        mask: Operand | None, floor: int, version: int,
-    ) -> Value:  # fmt: skip
-        """A load, not above level `floor`; `version` tells apart what a store may have changed."""
-        branch = max(level for level, scope in enumerate(self.scopes) if scope.branch)
-        level = max(floor, branch, *(self.level(a) for a in (offset, mask) if a is not None))
-        key = ("load", base, version, lanes, _key(offset), mask and _key(mask))
-        return self._once(
-            level, key, result, lanes, lambda v: loopir.Load(v, base, dtype, offset, mask)
-        )  # fmt: skip
+        key = (op, dtype.name, lanes, attr, *map(key_of, args))
+        return self.once(level, key, dtype, lanes, lambda v: loopir.Let(v, op, tuple(args), attr))
 
     def fail(self, condition: Operand) -> None:
         """Report an index error where `condition` holds, once per place."""
-        self._once(self.depth, ("fail", _key(condition)), i64, 1, lambda _: loopir.Fail(condition))
+        self.once(self.depth, ("fail", key_of(condition)), i64, 1, lambda _: loopir.Fail(condition))
 
     def effect(self, statement: loopir.Store | loopir.Prefetch | loopir.For | loopir.If) -> None:
         """A statement with an effect, here."""
@@ -270,7 +259,8 @@ class Emitter:
         return self.apply(op, self.index(atom.a, mask), self.index(divisor, mask))
 
 
-def _key(operand: Operand) -> object:
+def key_of(operand: Operand) -> object:
+    """What tells operands apart; 0.0 and -0.0 are two."""
     if isinstance(operand, Value):
         return operand.name
     return (repr(operand.value), operand.dtype.name)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from luminal.codegen.emitter import Emitter
-from luminal.codegen.loopir import Literal, Operand, Prefetch, Store, Value
+from luminal.codegen.emitter import Emitter, key_of
+from luminal.codegen.loopir import Literal, Load, Operand, Prefetch, Store, Value
 from luminal.codegen.schedule_rules import IllegalSchedule
 from luminal.ir.dtype import DType, accumulator, f32, i8, i64
 from luminal.ir.expr import ONE, ZERO, Expr, Var, to_expr
@@ -91,10 +91,16 @@ class Memory:
         return self.emit.convert(value, accumulator(value.dtype))
 
     def read(self, place: Place, offset: Operand, lanes: int, mask: Operand | None) -> Value:
-        """What lies at an offset; a storage format is decoded."""
-        floor = self.emit.depth if place.written and not place.local else place.write_level
-        return self.emit.load(place.name, place.dtype, offset, loaded_dtype(place.dtype), lanes,
-                              mask, min(floor, self.emit.depth), place.version)  # fmt: skip
+        """What lies at an offset, loaded as far out as stores and branches allow; a storage format
+        is decoded."""
+        emit, dtype = self.emit, loaded_dtype(place.dtype)
+        floor = emit.depth if place.written and not place.local else place.write_level
+        levels = [emit.level(a) for a in (offset, mask) if a is not None]
+        level = max(min(floor, emit.depth), emit.branch_level, *levels)
+        key = ("load", place.name, place.version, lanes, key_of(offset), mask and key_of(mask))
+        return emit.once(
+            level, key, dtype, lanes, lambda v: Load(v, place.name, place.dtype, offset, mask)
+        )  # fmt: skip
 
     def prefetch(self, place: Place, address: Address) -> None:
         """Asks for what a vector load of the innermost loop will read later, once per line."""
