@@ -233,27 +233,20 @@ class _Chooser:
             out.reduces |= f.reduces
             out.loops |= f.loops
             out.over |= f.over
-        if self._contracts(node):
-            out.loops = frozenset([self._summed(node)])
+        out.loops = self._contracted(node) or out.loops
         return out
 
-    def _contracts(self, node: Node) -> bool:
-        """A sum of products in which a factor is read repeatedly."""
-        if node.op != "SumReduce" or not _reduces(node):
-            return False
-        inner = node
-        for op in ("SumReduce", "Cast"):
-            while inner.op == op:
-                inner = self.nodes[inner.inputs[0].node]
+    def _contracted(self, node: Node) -> frozenset[Shape]:
+        """The extents of a sum of products in which a factor is read repeatedly."""
+        inner, extents = node, ()
+        while inner.op == "SumReduce":
+            extents += (inner.inputs[0].view.shape[inner.axis],)
+            inner = self.nodes[inner.inputs[0].node]
+        while inner.op == "Cast":
+            inner = self.nodes[inner.inputs[0].node]
         tensors = (e.view for e in inner.inputs if e.view.source)
-        return inner.op == "Mul" and any(map(self._repeats, tensors))
-
-    def _summed(self, node: Node) -> Shape:
-        shape: Shape = ()
-        while node.op == "SumReduce":
-            shape += (node.inputs[0].view.shape[node.axis],)
-            node = self.nodes[node.inputs[0].node]
-        return shape
+        sums = node.op == "SumReduce" and _reduces(node) and inner.op == "Mul"
+        return frozenset([extents] if sums and any(map(self._repeats, tensors)) else [])
 
 
 def choose_cuts(graph: Graph, trivial: frozenset[int] = frozenset()) -> Cuts:

@@ -11,25 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import reduce
 
+from luminal.ir import term as terms
 from luminal.ir.dtype import DType, boolean, f32
 from luminal.ir.expr import Expr, Var, axis_var, const, to_expr
 from luminal.ir.graph import Edge, Graph, Node
 from luminal.ir.numeric import full, lowest
-from luminal.ir.term import (
-    Term,
-    binary,
-    cast,
-    cond,
-    constant,
-    data,
-    index,
-    load,
-    make,
-    postorder,
-    reduction,
-    select,
-    substitute,
-)  # fmt: skip
+from luminal.ir.term import Term, substitute
 from luminal.ir.view import Shape, axes_of
 from luminal.rewrite.axes import Split, divisors
 from luminal.rewrite.fold import fold, padded_sum, selects_on
@@ -113,7 +100,7 @@ class Lowering:
 
     def _load(self, number: int, where: Shape) -> Term:
         dtype = self.nodes[number].dtype
-        return cast(load(self.buffers[number], where, dtype), self.wide(dtype))
+        return terms.cast(terms.load(self.buffers[number], where, dtype), self.wide(dtype))
 
     def edge(self, edge: Edge, where: Shape) -> Term:
         """The element of an edge at these indices: padding becomes a select."""
@@ -121,17 +108,18 @@ class Lowering:
         if view.is_identity:
             return self.at(edge.node, where)
         env = dict(zip(axes_of(view.shape), where, strict=True))
-        mask = constant(True, boolean)
+        mask = terms.constant(True, boolean)
         for e in view.valid:
-            mask = binary("mul", mask, cond(e.substitute(env)))
+            mask = terms.binary("mul", mask, terms.cond(e.substitute(env)))
         fill = self._scalar(view.fill, self.nodes[edge.node].dtype)
         if mask.op == "const" and not mask.payload:
             return fill
-        return select(mask, self.at(edge.node, tuple(e.substitute(env) for e in view.index)), fill)
+        index = tuple(e.substitute(env) for e in view.index)
+        return terms.select(mask, self.at(edge.node, index), fill)
 
     def _scalar(self, value: object, dtype: DType) -> Term:
         rounded = full(value, dtype).item() if not dtype.storage else value  # type: ignore[arg-type]
-        return constant(rounded, self.wide(dtype))  # type: ignore[arg-type]
+        return terms.constant(rounded, self.wide(dtype))  # type: ignore[arg-type]
 
     def compute(self, number: int, where: Shape) -> Term:
         """The element computed here, even if the node is stored."""
@@ -142,7 +130,7 @@ class Lowering:
             case "Input" | "Constant":
                 return self._load(number, where)
             case "Iota":
-                return cast(index(where[0]), self.wide(node.dtype))
+                return terms.cast(terms.index(where[0]), self.wide(node.dtype))
             case "Gather":
                 return self._gather(node, where)
             case "SumReduce" | "MaxReduce":
@@ -151,17 +139,17 @@ class Lowering:
                 condition = self.edge(node.inputs[0], where)
                 if condition.op == "const":
                     return self.edge(node.inputs[1 if condition.payload else 2], where)
-                return select(condition, *(self.edge(e, where) for e in node.inputs[1:]))
+                return terms.select(condition, *(self.edge(e, where) for e in node.inputs[1:]))
         args = [self.edge(e, where) for e in node.inputs]
         if node.op == "Copy":
             return args[0]
         op, dtype = _OPS[node.op], self.wide(node.dtype)
         joined = padded_sum(*args) if op == "add" else None
-        return joined or fold(op, args, dtype) or make(op, tuple(args), dtype)
+        return joined or fold(op, args, dtype) or terms.make(op, tuple(args), dtype)
 
     def _gather(self, node: Node, where: Shape) -> Term:
         source, chosen = node.inputs
-        position = data(self.edge(chosen, where), source.view.shape[node.axis])
+        position = terms.data(self.edge(chosen, where), source.view.shape[node.axis])
         return self.edge(source, (*where[: node.axis], position, *where[node.axis + 1 :]))
 
     def _reduce(self, node: Node, where: Shape) -> Term:
@@ -174,7 +162,7 @@ class Lowering:
 
         if extent.value == 0:
             empty = 0 if op == "sum" else lowest(node.dtype)
-            return constant(empty, self.wide(node.dtype))
+            return terms.constant(empty, self.wide(node.dtype))
         if extent.value == 1:
             return body(const(0))
         used = {v for e in where for v in e.variables()}
@@ -184,8 +172,8 @@ class Lowering:
             return inner
         if extent.value is not None and extent.value <= MAX_UNROLL and selects_on(inner, axis):
             parts = [substitute(inner, {axis: const(i)}) for i in range(extent.value)]
-            return reduce(lambda a, b: binary("add" if op == "sum" else "max", a, b), parts)
-        made = reduction(op, (axis,), inner)
+            return reduce(lambda a, b: terms.binary("add" if op == "sum" else "max", a, b), parts)
+        made = terms.reduction(op, (axis,), inner)
         for size in divisors(inner, axis) if op == "sum" and extent.value is not None else ():
             blocks = self.axes.fresh(const((extent.value or 0) // size), used)
             within = self.axes.fresh(const(size), {*used, blocks})
@@ -206,7 +194,7 @@ def positions(graph: Graph) -> frozenset[int]:
             pure.add(n)
         elif node.inputs and node.op != "Scatter" and pure.issuperset(e.node for e in node.inputs):
             if not node.dtype.is_float and n not in wanted:
-                parts = list(postorder(lowering.at(n, lowering.axes.of_shape(node.shape)[1])))
+                parts = list(terms.postorder(lowering.at(n, lowering.axes.of_shape(node.shape)[1])))
                 if len(parts) <= _LONGEST and not any(t.axes or t.op == "load" for t in parts):
                     found.add(n)
                     pure.add(n)
