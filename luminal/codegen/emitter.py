@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import partial, reduce
 from itertools import groupby
 
 from luminal.codegen import loopir
@@ -29,13 +29,6 @@ _NEUTRAL = {"add": ("0", "-0.0"), "mul": ("1", "1.0"), "and": ("True",), "or": (
 _DECIDES = {"mul": ("0",), "and": ("False",), "or": ("True",)}
 _OF_BOOLS = {"add": "or", "max": "or", "mul": "and"}
 _WHOLE = {"add": operator.add, "mul": operator.mul}
-
-
-def _named(op: str) -> Callable[..., Operand]:
-    def method(self: Emitter, *args: Operand) -> Operand:
-        return self.apply(op, *args)
-
-    return method
 
 
 @dataclass(slots=True, eq=False)
@@ -153,10 +146,6 @@ class Emitter:
 
     # ---- arithmetic
 
-    add, mul, fma = map(_named, ("add", "mul", "fma"))
-    both, either, negate = map(_named, ("and", "or", "not"))
-    larger, choose = map(_named, ("max", "select"))
-
     def splat(self, a: Operand, lanes: int) -> Operand:
         """The operand with this many lanes."""
         if a.lanes == lanes:
@@ -236,14 +225,15 @@ class Emitter:
         def rank(a: Operand) -> tuple[bool, int]:
             return a.lanes > 1, self.level(a)
 
+        add, mul = partial(self.apply, "add"), partial(self.apply, "mul")
         parts: list[Operand] = []
         for monomial, coef in (t for t in e.terms if t[0]):
             atoms = sorted((self._atom(a, mask) for a in monomial), key=rank)
-            parts.append(reduce(self.mul, (*atoms, Literal(coef, i64))))
+            parts.append(reduce(mul, (*atoms, Literal(coef, i64))))
         parts.sort(key=rank)
-        groups = (reduce(self.add, group) for _, group in groupby(parts[1:], rank))
+        groups = (reduce(add, group) for _, group in groupby(parts[1:], rank))
         constant = e.terms[-1][1] if not e.terms[-1][0] else 0
-        return self.add(reduce(self.add, groups, parts[0]), Literal(constant, i64))
+        return add(reduce(add, groups, parts[0]), Literal(constant, i64))
 
     def _atom(self, atom: Atom, mask: Operand | None) -> Operand:
         if isinstance(atom, Data) and self.data_value is not None:

@@ -119,14 +119,14 @@ class Evaluator:
             return self.value(t.args[1 if condition.value else 2], tile, u, mask)
         sides: list[Operand] = [condition, condition]
         if not self._needs_no_mask(t.args[2]):
-            sides[1] = self.emit.negate(condition)
+            sides[1] = self.emit.apply("not", condition)
         masks = [self.both(mask, side) for side in sides]
         values = [self.value(a, tile, u, m) for a, m in zip(t.args[1:], masks, strict=True)]
-        return self.emit.choose(condition, *values)
+        return self.emit.apply("select", condition, *values)
 
     def both(self, a: Operand | None, b: Operand | None) -> Operand | None:
         """Where both masks let pass; None lets everything pass."""
-        return b if a is None else a if b is None else self.emit.both(a, b)
+        return b if a is None else a if b is None else self.emit.apply("and", a, b)
 
     # ---- index expressions and masks
 
@@ -151,7 +151,8 @@ class Evaluator:
         if tile.lane is not None and stride is not None and stride.value and narrow:
             if not any(data_atoms(found)):  # lanes as 32-bit numbers
                 rest = self.emit.index(stride * to_expr(tile.lane) - found, mask)
-                lanes = self.emit.mul(self.lane_numbers(tile.lanes), Literal(stride.value, i32))
+                step, numbers = Literal(stride.value, i32), self.lane_numbers(tile.lanes)
+                lanes = self.emit.apply("mul", numbers, step)
                 return self.emit.apply("le", self.emit.convert(rest, i32), lanes)
         return self.emit.apply("le", Literal(0, i64), self._integer(e, tile, u, mask))
 
@@ -296,9 +297,9 @@ class Evaluator:
             return None
         value, extent = self._data_raw(atom, mask), self.emit.index(atom.extent)
         low = self.emit.apply("le", Literal(0, i64), value)
-        inside = self.emit.both(low, self.emit.apply("lt", value, extent))
-        bad = self.emit.negate(inside)
-        self.emit.fail(bad if mask is None else self.emit.both(bad, mask))
+        inside = self.emit.apply("and", low, self.emit.apply("lt", value, extent))
+        bad = self.emit.apply("not", inside)
+        self.emit.fail(bad if mask is None else self.emit.apply("and", bad, mask))
         return inside
 
     def _data(self, atom: Data, mask: Operand | None) -> Operand:
@@ -307,7 +308,7 @@ class Evaluator:
         if atom.extent is None:
             return value
         self.checked(atom, mask)
-        last = self.emit.add(self.emit.index(atom.extent), Literal(-1, i64))
+        last = self.emit.apply("add", self.emit.index(atom.extent), Literal(-1, i64))
         return self.emit.apply("max", self.emit.apply("min", value, last), Literal(0, i64))
 
 

@@ -114,8 +114,8 @@ class Memory:
     def _offset(self, address: Address, lanes: int, mask: Operand | None) -> Operand:
         offset = self.emit.index(address.base, mask)
         if offset.lanes > 1 and address.stride == 1:
-            offset = self.emit.add(offset, self.emit.let("lanes", (), i64, lanes))
-        return self.emit.add(offset, Literal(address.constant, i64))
+            offset = self.emit.apply("add", offset, self.emit.let("lanes", (), i64, lanes))
+        return self.emit.apply("add", offset, Literal(address.constant, i64))
 
     def store(
         self, place: Place, address: Address, lanes: int, value: Operand, mask: Operand | None,

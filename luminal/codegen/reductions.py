@@ -82,9 +82,7 @@ class Reductions:
 
     def combine(self, r: Term, a: Operand, b: Operand) -> Operand:
         """Two partial results of a reduction as one."""
-        if r.dtype == boolean:
-            return self.emit.either(a, b)
-        return self.emit.larger(a, b) if r.op == "rmax" else self.emit.add(a, b)
+        return self.emit.apply("max" if r.op == "rmax" else "add", a, b)
 
     def advance(self, r: Term, body: Term, acc: Operand, tile: Tile, u: Replica) -> Operand:
         """The accumulator after one more value."""
@@ -95,7 +93,7 @@ class Reductions:
         wide = accumulator(r.dtype) == r.dtype and r.dtype.is_float
         if r.op == "sum" and body.op == "mul" and wide:
             a, b = (self.eval.value(x, tile, u) for x in body.args)
-            return self.emit.fma(a, b, acc)
+            return self.emit.apply("fma", a, b, acc)
         value = self.eval.value(body, tile, u)
         if isinstance(acc, Literal) and r.op == "sum" and acc.value == 0 and r.dtype != boolean:
             return self.emit.splat(value, acc.lanes)
@@ -183,7 +181,7 @@ class _Group:
                 value = self.owner.advance(r, bodies[r], current[slot], tile, u)
                 mask = evaluator.lane_mask(tile, u) if self.across else None
                 if mask is not None:
-                    value = evaluator.emit.choose(mask, value, current[slot])
+                    value = evaluator.emit.apply("select", mask, value, current[slot])
                 current[slot] = value
         return list(current.values())
 
