@@ -282,3 +282,15 @@ def test_strided_lanes_of_a_local_array_stay_inside(rows):
         regs = "i:1v" if text[0] == "i" else "j:1u i:1v"
         c.check(scheduled(kernel, stage, text, regs=regs), native=False)
         c.check(scheduled(kernel, stage, text, regs=regs), native=True)
+
+
+@pytest.mark.parametrize("rows", [2, 5])
+def test_partial_sums_of_a_stage(rows):
+    c = Case()
+    c.buffer("x", (rows, 12))
+    c.buffer("z", (rows, 9))
+    i, j, k = c.axis("i", rows), c.axis("j", 9), c.axis("k", 12)
+    total = reduction("sum", (k,), c.load("x", i, k))
+    kernel = c.kernel((i, j), "z", (i, j), binary("add", total, cast(c.load("x", i, 0), f32)))
+    inner = parse("k:4 i:2 k:2 / k:1u i:1u")
+    c.check(scheduled(kernel, Stage(number(kernel, total), inner.items, inner.regs)))

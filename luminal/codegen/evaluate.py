@@ -7,7 +7,7 @@ apart are read by whole rows and transposed in registers where that is possible.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from luminal.codegen.emitter import Emitter
@@ -29,7 +29,7 @@ class Evaluator:
     def __init__(self, emit: Emitter, places: dict[str, Place]) -> None:
         self.emit, self.memory = emit, Memory(emit)
         self.places = places
-        self.uses: dict[Term, int] = {}
+        self.uses: Mapping[Term, int] = {}
         self._blind: dict[Term, bool] = {}
         emit.data_value = self._data
 

@@ -171,6 +171,8 @@ class Walker:
 
         def body(offset: Expr, extent: Extent, facts: Facts, _: list[Operand]) -> list[Operand]:
             inside = state.enter(axis, offset, extent, tile).changed(lambda t: fold(t, facts))
+            if state.partial:  # what a step adds to is not read before the step
+                state.outs[0].place.write_level = self.emit.depth
             if loop.split:
                 known = settled(inside.masks(), inside.env, inside.left)
                 inside = inside.changed(lambda t: fold(t, known))
@@ -199,6 +201,7 @@ class Walker:
         joined = binary("add" if r.op == "sum" else "max", out.read, r)
         self.run(state.changed(lambda _: constant(identity(r), r.dtype)), plain)
         self._loop(loop, replace(state, outs=(out.of(joined),), partial=True), rest)
+        out.place.write_level = self.emit.depth
         if out.value is not r:
             self.run(state.changed(lambda t: replace_terms(t, {r: out.read})), plain)
 

@@ -5,6 +5,7 @@ In: terms. Out: terms with the same values (fold: under the given facts, and tak
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
@@ -202,10 +203,6 @@ def _map_data(e: Expr, visit: Callable[[Term], Term]) -> Expr:
     return e.map(lambda a: a.with_term(visit(a.term)) if isinstance(a, Data) else None)
 
 
-def use_counts(*terms: Term) -> dict[Term, int]:
+def use_counts(*terms: Term) -> Counter[Term]:
     """How often each subterm occurs as an argument."""
-    counts: dict[Term, int] = {}
-    for t in postorder(*terms):
-        for a in t.args:
-            counts[a] = counts.get(a, 0) + 1
-    return counts
+    return Counter(a for t in postorder(*terms) for a in t.args)
