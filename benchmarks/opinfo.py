@@ -124,7 +124,7 @@ def collect(arguments: argparse.Namespace, wanted: list[Key]) -> dict[Key, list[
     return {k: found[k] for k in wanted if k in found}
 
 
-def rates(found: dict[Key, list[dict[str, object]]]) -> dict[str, object]:
+def rates(found: dict[Key, list[dict[str, object]]]) -> dict[str, int]:
     """Totals: samples by outcome, and operators all of whose samples compiled."""
     counts = Counter(r["outcome"] for rs in found.values() for r in rs)
     by_name = defaultdict(set)
@@ -158,6 +158,25 @@ def table(found: dict[Key, list[dict[str, object]]]) -> list[str]:
     return lines
 
 
+def write(arguments: argparse.Namespace, totals: dict[str, int], rows: list[str]) -> None:
+    """Writes docs/aten.md."""
+    from opinfo_page import page
+
+    count, names = totals["samples"], totals["operators"]
+    right = totals["compiled"] + totals["fallback"]
+    lines = [
+        f"samples: {count}; right {right} ({right / count:.1%}), of which compiled without fallback "
+        f"{totals['compiled']} ({totals['compiled'] / count:.1%})",
+        f"wrong: {totals['wrong']}, crashes: {totals['crash']}",
+        *(
+            f"operators with {k}: {totals[k]} of {names} ({totals[k] / names:.1%})"
+            for k in ("all samples compiled", "some sample compiled")
+        ),
+    ]
+    text = page(arguments.dtypes, arguments.limit, totals["refused"], lines, rows)
+    (HERE.parent / "docs" / "aten.md").write_text(text)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dtypes", default="float32,int64,bool")
@@ -175,8 +194,11 @@ def main() -> None:
     found = collect(arguments, keys(arguments.dtypes.split(","), arguments.only))
     if not arguments.quiet:
         print("\n".join(table(found)))
-    for name, value in rates(found).items():
+    totals = rates(found)
+    for name, value in totals.items():
         print(f"{name}: {value}")
+    if arguments.write:
+        write(arguments, totals, table(found))
 
 
 if __name__ == "__main__":

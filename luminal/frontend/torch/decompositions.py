@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import cache
 
 import torch
+from torch import Tensor
 from torch._decomp import core_aten_decompositions, get_decompositions
 
 from luminal.frontend.torch import sdpa, special
@@ -25,9 +26,17 @@ _FAULTY = (
 )  # fmt: skip
 _MORE = (
     "_batch_norm_with_update_functional", "as_strided_copy", "as_strided_scatter", "dist",
-    "grid_sampler_2d", "ldexp", "narrow_copy", "native_batch_norm", "permute_copy", "unbind_copy",
+    "ldexp", "narrow_copy", "native_batch_norm", "permute_copy", "unbind_copy",
     "upsample_bicubic2d", "upsample_trilinear3d",
 )  # fmt: skip
+
+
+def _grid_sampler_2d(x: Tensor, grid: Tensor, mode: int, padding: int, align: bool) -> object:
+    """PyTorch's decomposition, except for bicubic sampling, which makes very large kernels."""
+    overload = torch.ops.aten.grid_sampler_2d.default
+    if mode == 2:
+        return NotImplemented
+    return get_decompositions([overload])[overload](x, grid, mode, padding, align)
 
 
 @cache
@@ -44,6 +53,7 @@ def table() -> dict[torch._ops.OperatorBase, Callable[..., object]]:
             found.pop(getattr(packet, overload), None)
     found[aten._scaled_dot_product_flash_attention_for_cpu.default] = sdpa.forward
     found[aten._scaled_dot_product_flash_attention_for_cpu_backward.default] = sdpa.backward
+    found[aten.grid_sampler_2d.default] = _grid_sampler_2d
     found |= special.table()
     found[aten._transformer_encoder_layer_fwd.default] = encoder_layer
     return found

@@ -32,6 +32,8 @@ def prepass(gm: GraphModule) -> str | None:
     for node in list(gm.graph.nodes):
         if node.op == "call_method" and node.target == "unfold" and mutates:
             return "in-place write in a graph with Tensor.unfold"
+        if node.op == "call_method" and node.target == "masked_fill_":
+            _keep_strides(gm, node)
         if node.op != "call_function":
             continue
         if _is_inactive_dropout(node):
@@ -41,6 +43,19 @@ def prepass(gm: GraphModule) -> str | None:
             node.target = nearest
     gm.recompile()
     return None
+
+
+def _keep_strides(gm: GraphModule, node: Node) -> None:
+    """x.masked_fill_(..) as x.copy_(x.masked_fill(..)): the former's functional form, which is the
+    latter's argument, does not have x's strides."""
+    example = node.args[0].meta.get("example_value")
+    if example is None or 0 in example.stride():
+        return
+    node.target, target = "copy_", node.args[0]
+    with gm.graph.inserting_before(node):
+        filled = gm.graph.call_method("masked_fill", node.args, node.kwargs)
+    filled.meta = {k: v for k, v in node.meta.items() if k != "example_value"}
+    node.args, node.kwargs = (target, filled), {}
 
 
 def _writes(node: Node) -> bool:

@@ -26,6 +26,10 @@ from luminal.frontend.torch.wrapper import Notes, wrap
 __all__ = ["Traced", "run_whole", "trace"]
 
 log = logging.getLogger("luminal.torch")
+_BEYOND_AOT = (
+    "view chain",  # a write through as_strided
+    "more than one element of the written-to tensor",  # a write into a part of an expanded input
+)
 Compiler = Callable[[GraphModule, Sequence[object]], Callable[..., object]]
 
 
@@ -49,7 +53,7 @@ def trace(gm: GraphModule, example_inputs: Sequence[object], chosen: Options) ->
     except (TensorifyScalarRestartAnalysis, LuminalError):
         raise
     except RuntimeError as error:
-        if "view chain" not in str(error):
+        if not any(text in str(error) for text in _BEYOND_AOT):
             raise
         return run_whole(gm, str(error).splitlines()[0], chosen), None
     return wrap(compiled, notes, gm, example_inputs)

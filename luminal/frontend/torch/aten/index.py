@@ -195,6 +195,8 @@ def _scalar_tensor(call: Call, value: object, **kwargs: object) -> Tensor:
 @op("zeros", "zeros_like", "new_zeros", "empty.memory_format", "empty_like", "new_empty",
     "empty_permuted", "empty_strided", "new_empty_strided")  # fmt: skip
 def _zeros(call: Call, *args: object, **kwargs: object) -> Tensor:
+    if "strided" in str(call.node.target) and 0 in call.fake.stride():  # type: ignore[attr-defined]
+        raise UnsupportedError("[torch] a new tensor whose elements overlap.")
     return call.ready(False if call.dtype == boolean else 0)
 
 
