@@ -17,8 +17,6 @@ from luminal.ir.plan import Buffer, Kernel, Store
 from luminal.ir.target import Target
 from luminal.ir.term import REDUCTIONS, Term, data_atoms
 
-__all__ = ["Access", "Facts"]
-
 TYPICAL = 128
 """Assumed value of a symbolic dimension without a hint."""
 

@@ -14,8 +14,6 @@ from luminal.ir.term import REDUCTIONS, Term
 from luminal.search.facts import Facts
 from luminal.search.nest import Candidate, Keep, Nest, Point, Step, local
 
-__all__ = ["rescalables"]
-
 BLOCKS = {True: ((64, 96, 48, 32, 128), (64, 128, 96, 256)),
           False: ((48, 96, 64, 32), (48, 96, 64, 128))}  # fmt: skip
 """Rows and keys of a block, with 32 vector registers or with 16."""

@@ -13,8 +13,6 @@ from luminal.ir.expr import Expr, Var, axis_var, is_nonnegative, to_expr
 from luminal.ir.plan import Kernel, Store
 from luminal.ir.term import Term, cast, substitute
 
-__all__ = ["pieces"]
-
 _FEWEST = 3
 """Fewer different parts than this stay one kernel."""
 

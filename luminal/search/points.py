@@ -17,8 +17,6 @@ from luminal.search.facts import Facts
 from luminal.search.nest import Candidate, Keep, Nest, Point, Step
 from luminal.search.roles import Roles, all_roles, waste
 
-__all__ = ["Tile", "options", "register_tiles"]
-
 MAX_ROWS = 16
 FMA_PIPES = 2
 FMA_LATENCY = 4
@@ -67,18 +65,19 @@ def options(facts: Facts, nest: Nest, limit: int | None = None) -> list[Candidat
 @lru_cache(maxsize=4096)
 def register_tiles(
     rows: int, columns: int, lanes: int, registers: int, accumulators: int = 1,
-    streams: int = 1, window: tuple[int, int] = (1, 1), row_loads: int = 1,
+    streams: int = 1, window: tuple[int, int] = (1, 1), row_loads: int = 1, widest: int = 12,
 ) -> tuple[Tile, ...]:  # fmt: skip
     """Legal tiles for `rows` x `columns` results of `accumulators` reductions, best first.
 
     Accumulators and live operands together must not exceed the registers. `streams` vector
     operands are loaded per step. `window` (step, size): a window of `size` unrolled taps slides
     over the rows by `step`, so distinct row operands stay alive together. `row_loads` scalar
-    operands are broadcast for each row; without any, the taps are kept in registers.
+    operands are broadcast for each row; without any, the taps are kept in registers. At most
+    `widest` vectors.
     """
     found: list[Tile] = []
     step, taps = window
-    for vectors in range(1, min(12, -(-columns // lanes)) + 1):
+    for vectors in range(1, min(widest, -(-columns // lanes)) + 1):
         for count in range(1, min(MAX_ROWS, rows) + 1):
             live_rows = (count - 1) * step + taps if taps > 1 else 1
             sums = count * vectors * accumulators
@@ -118,10 +117,14 @@ def _tiles(facts: Facts, nest: Nest, roles: Roles) -> Sequence[Tile]:
         wide = roles.sums and columns >= 4 * facts.target.cores * 8 * roles.lanes
         order = (8, 4, 2, 1) if wide else (4, 2, 8, 1)
         return [Tile(1, v, 1.2 + 0.1 * n) for n, v in enumerate(order) if v <= most]
-    streams, broadcasts = (min(2, len(x)) for x in (roles.vectors, roles.scalars))
-    window = _window(facts, roles)
-    return register_tiles(rows, columns, roles.lanes, registers, roles.sums, streams, window,
-                          broadcasts)  # fmt: skip
+    loads, widest = [roles.vectors, roles.scalars], 12
+    if roles.dots:  # only those of the innermost sums count, and bytes need registers on their way
+        loads = [[a for a in x if a.axes & set(roles.dots)] for x in loads]
+        registers, widest = registers - registers // 16, 4  # more streams than are prefetched
+    return register_tiles(
+        rows, columns, roles.lanes, registers, roles.sums, min(2, len(loads[0])),
+        _window(facts, roles), min(2, len(loads[1])), widest,
+    )  # fmt: skip
 
 
 def _window(facts: Facts, roles: Roles) -> tuple[int, int]:

@@ -17,8 +17,6 @@ from luminal.ir.term import REDUCTIONS, Term, data_atoms
 from luminal.search.facts import Access, Facts
 from luminal.search.nest import GROUP, Nest
 
-__all__ = ["Roles", "all_roles", "waste"]
-
 WINDOW_LIMIT = 16
 STRIDED = 5.0
 """Penalty of an operand that lanes gather one by one."""

@@ -19,8 +19,6 @@ from luminal.search.nest import Candidate, Keep, Nest
 from luminal.search.online import rescalables
 from luminal.search.points import options
 
-__all__ = ["Candidate", "candidates"]
-
 LOCAL_ROW_LIMIT = 1 << 16
 MAIN_ROWS = 64
 LANE_VECTORS = 2
