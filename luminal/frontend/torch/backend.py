@@ -13,10 +13,11 @@ from torch._dynamo.exc import TensorifyScalarRestartAnalysis
 from torch.fx import GraphModule
 
 from luminal.config import Config, from_environment
-from luminal.frontend.torch.fingerprint import fingerprint
+from luminal.frontend.torch.fingerprint import fingerprint, shape_environment
 from luminal.frontend.torch.options import Options, parse
-from luminal.frontend.torch.prepass import prepass
+from luminal.frontend.torch.prepass import prepass, writes
 from luminal.frontend.torch.recall import Recorder, recall
+from luminal.frontend.torch.sizes import attempt, check_sizes, install
 from luminal.frontend.torch.wrapper import direct
 
 __all__ = ["backend"]
@@ -31,14 +32,20 @@ def backend(
     reason = prepass(gm)
     if reason is not None:
         return _tracing().run_whole(gm, reason, chosen)
+    with attempt():
+        return _compiled(gm, example_inputs, chosen)
+
+
+def _compiled(
+    gm: GraphModule, example_inputs: Sequence[object], chosen: Options
+) -> Callable[..., object]:
     config = from_environment().override(**dict(chosen.config))
     key = fingerprint(gm, example_inputs, config) if _may_recall(chosen, config) else None
-    if key is None:
-        return _tracing().trace(gm, example_inputs, chosen)[0]
-    found = recall(key, example_inputs, config, chosen.freeze)
+    found = recall(key, example_inputs, config, chosen.freeze) if key is not None else None
     if found is not None:
         return direct(found)
     recorder = Recorder.start(key)
+    check_sizes(gm, shape_environment(), writes(gm))
     try:
         call, recipe = _tracing().trace(gm, example_inputs, chosen)
     except TensorifyScalarRestartAnalysis:
@@ -57,3 +64,6 @@ def _may_recall(options: Options, config: Config) -> bool:
 
 def _tracing() -> object:
     return import_module("luminal.frontend.torch.tracing")
+
+
+install(backend)

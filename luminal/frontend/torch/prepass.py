@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.fx import GraphModule, Node
 
-__all__ = ["nearest", "prepass"]
+__all__ = ["nearest", "prepass", "writes"]
 
 _DROPOUTS = {
     F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F.feature_alpha_dropout,
@@ -28,7 +28,7 @@ _IN_PLACE = {
 
 def prepass(gm: GraphModule) -> str | None:
     """Changes `gm` in place; returns why it must run in eager as a whole, or None."""
-    mutates = any(_writes(n) for n in gm.graph.nodes)
+    mutates = writes(gm)
     for node in list(gm.graph.nodes):
         if node.op == "call_method" and node.target == "unfold" and mutates:
             return "in-place write in a graph with Tensor.unfold"
@@ -56,6 +56,11 @@ def _keep_strides(gm: GraphModule, node: Node) -> None:
         filled = gm.graph.call_method("masked_fill", node.args, node.kwargs)
     filled.meta = {k: v for k, v in node.meta.items() if k != "example_value"}
     node.args, node.kwargs = (target, filled), {}
+
+
+def writes(gm: GraphModule) -> bool:
+    """True if some node writes a tensor in place."""
+    return any(_writes(n) for n in gm.graph.nodes)
 
 
 def _writes(node: Node) -> bool:

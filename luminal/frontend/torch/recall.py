@@ -68,12 +68,12 @@ def _load(part: PartRecipe, inputs: Sequence[object], config: Config, freeze: bo
 class Recorder:
     """Stores what becomes of a graph; remembers how many guards there were before."""
 
-    key: str
+    key: str | None
     environment: Any
     guards: int
 
     @classmethod
-    def start(cls, key: str) -> Recorder:
+    def start(cls, key: str | None) -> Recorder:
         """To be called before tracing."""
         environment = shape_environment()
         return cls(key, environment, len(environment.guards) if environment is not None else 0)
@@ -89,4 +89,5 @@ class Recorder:
         self._put(config, Recipe("", {}), None, [], (*TensorifyState.force_specializations,))
 
     def _put(self, config: Config, *entry: object) -> None:
-        Cache(config.cache_dir).put(_KIND, self.key, pickle.dumps(entry))
+        if self.key is not None:
+            Cache(config.cache_dir).put(_KIND, self.key, pickle.dumps(entry))

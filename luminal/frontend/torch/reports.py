@@ -10,7 +10,7 @@ import warnings
 from collections import Counter, deque
 from dataclasses import dataclass, field
 
-__all__ = ["Report", "clear", "record", "reports", "warn_once"]
+__all__ = ["Report", "clear", "count", "forget", "record", "reports", "warn_once"]
 
 
 @dataclass(slots=True)
@@ -62,6 +62,17 @@ def record(report: Report) -> Report:
 def reports() -> list[Report]:
     """All reports, newest last."""
     return list(_REPORTS)
+
+
+def count() -> int:
+    """The number of reports."""
+    return len(_REPORTS)
+
+
+def forget(kept: int) -> None:
+    """Forgets all but the oldest: those of an attempt that is made again."""
+    while len(_REPORTS) > kept:
+        _REPORTS.pop()
 
 
 def clear() -> None:

@@ -30,7 +30,8 @@ def _repeat(x: Tensor, groups: int) -> Tensor:
     if groups == 1:
         return x
     b, h, s, d = x.shape
-    return x.unsqueeze(2).expand(b, h, groups, s, d).reshape(b, h * groups, s, d)
+    spread = x.unsqueeze(2).expand(b, h, groups, s, d)
+    return spread.clone(memory_format=torch.contiguous_format).view(b, h * groups, s, d)
 
 
 def _scores(q: Tensor, k: Tensor, causal: bool, mask: Tensor | None, scale: float) -> Tensor:

@@ -208,8 +208,11 @@ def _specialise(environment: Any) -> None:
         return
     for guard in list(environment.guards):
         e = guard.expr
-        if isinstance(e, sympy.Eq) and len(e.free_symbols) == 1 and not e.lhs.is_Symbol:
-            (symbol,) = e.free_symbols
+        if not isinstance(e, sympy.Eq) or e.lhs.is_Symbol:
+            continue
+        if len(e.free_symbols) > 1 and not (e.rhs.is_Integer and e.rhs != 0):
+            continue
+        for symbol in sorted(e.free_symbols, key=str):
             value = environment.backed_var_to_val.get(symbol)
             if value is not None and symbol not in environment.replacements:
                 environment.evaluate_expr(sympy.Eq(symbol, value))
