@@ -71,7 +71,8 @@ NAMES = {"sum": "Sum", "rmax": "Max", "rsum": "RSum", "wsum": "WSum"}
 PURE = {*OPS, *NAMES, "load", "const"}
 PROVED = (
     "factor_leaves_sum", "factor_leaves_weighted_sum", "sum_of_invariant",
-    "maximum_of_invariant", "constant_leaves_maximum", "sum_of_powers", "sum_of_powers_masked",
+    "maximum_of_invariant", "constant_leaves_maximum", "constant_leaves_maximum_alone",
+    "sum_of_powers", "sum_of_powers_masked",
     "shares", "shares_scaled", "squares_from_mean", "common_power_cancels",
 )  # fmt: skip
 

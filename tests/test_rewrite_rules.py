@@ -94,6 +94,8 @@ CASES: dict[str, Term] = {
     "factor_leaves_weighted_sum": reduction("rsum", (J,), x, mul(at("a", I), at("b", J))),
     "sum_of_invariant": total(J, at("a", I)),
     "maximum_of_invariant": top(J, at("a", I)),
+    "constant_leaves_maximum": top(J, add(mul(x, num(0.5)), at("a", I))),
+    "constant_leaves_maximum_alone": top(J, mul(x, num(0.25))),
     "sum_of_powers": total(J, mul(exp2(add(x, at("a", I))), at("b", J))),
     "sum_of_powers_masked": total(J, exp2(at("S", I, J))),
     "shares": total(J, mul(shares(x, J), at("b", J))),

@@ -93,6 +93,23 @@ def maximum_of_invariant(graph: EGraph, node: ENode) -> Iterator[int]:
 
 
 @_floats
+def constant_leaves_maximum(graph: EGraph, node: ENode) -> Iterator[int]:
+    """R3, R4: max_K (s·x + f) = s·max_K x + f, s a constant > 0, f free of K.
+
+    Reason: the maximum of the bare x is the one that others share. Exact up to the rounding
+    of s·x + f. Condition: K is not empty, floats.
+    """
+    free, rest = split(graph, "add", node.args[0], frozenset(node.axes))
+    if rest is None or any(a.extent.lo < 1 for a in node.axes):
+        return
+    x, scale = times_constant(graph, rest)
+    x, scale = (x, scale) if 0 < scale < math.inf else (rest, 1.0)
+    if free is not None or scale != 1:
+        top = scaled(graph, graph.make("rmax", (x,), node.dtype, node.axes), scale)
+        yield top if free is None else graph.combine("add", top, free)
+
+
+@_floats
 def sum_of_powers(graph: EGraph, node: ENode) -> Iterator[int]:
     """R5: Σ_K exp2(d + f)·v = exp2(f + max_K d)·rsum_K(d, v), f free of K.
 
@@ -308,7 +325,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
         integer_sum_narrows,
     ),
     "rsum": (factor_leaves_sum,),
-    "rmax": (maximum_of_invariant,),
+    "rmax": (maximum_of_invariant, constant_leaves_maximum),
     "mul": (common_power_cancels,),
     "cast": (cast_of_wider_integer,),
 }
