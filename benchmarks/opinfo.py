@@ -165,8 +165,8 @@ def write(arguments: argparse.Namespace, totals: dict[str, int], rows: list[str]
     count, names = totals["samples"], totals["operators"]
     right = totals["compiled"] + totals["fallback"]
     lines = [
-        f"samples: {count}; right {right} ({right / count:.1%}), of which compiled without fallback "
-        f"{totals['compiled']} ({totals['compiled'] / count:.1%})",
+        f"samples: {count}; right {right} ({right / count:.1%}), of which compiled without a "
+        f"fallback {totals['compiled']} ({totals['compiled'] / count:.1%})",
         f"wrong: {totals['wrong']}, crashes: {totals['crash']}",
         *(
             f"operators with {k}: {totals[k]} of {names} ({totals[k] / names:.1%})"

@@ -21,12 +21,12 @@ Written by `python benchmarks/opinfo.py --write`.
 
 PyTorch's own samples for every operator (`torch.testing._internal.common_methods_invocations`),
 {dtypes}, at most {limit} a dtype, forward under
-`torch.compile(backend="luminal", fullgraph=True, options={{"search": "off"}})`. A sample is right if
-dtype, shape and strides equal eager's, and the values do within the usual tolerances or those of
+`torch.compile(backend="luminal", fullgraph=True, options={{"search": "off"}})`. A sample is right
+if dtype, shape and strides equal eager's, and the values do within the usual tolerances or those of
 the database, or are about as close as eager's to the result in double precision; writes to
-arguments are compared too. *fallback* is right as well, but some operator ran in eager. Samples that
-eager or Dynamo itself refuses ({refused} of them: sparse tensors, results whose shape depends on
-data) are not counted.
+arguments are compared too. *fallback* is right as well, but some operator ran in eager. Samples
+that eager or Dynamo itself refuses ({refused} of them: sparse tensors, results whose shape depends
+on data) are not counted.
 
 {totals}
 

@@ -14,7 +14,7 @@ CORE = (
     "ir/", "rewrite/", "search/", "codegen/", "runtime/", "compiler.py", "config.py", "errors.py",
     "debug.py", "__init__.py", "frontend/tensor.py", "frontend/functional.py",
 )  # fmt: skip
-CORE_LIMIT = 14_500  # the goal is 8,000; docs/adr/0006 says where the lines are
+CORE_LIMIT = 10_470
 STAGES = ("frontend", "rewrite", "search", "codegen", "runtime")
 
 

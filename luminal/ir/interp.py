@@ -148,7 +148,9 @@ class _Terms:
     """Values of terms over a stack of axes: dimension p of every array is axis p of the stack.
     `mask` says where index data must be in range."""
 
-    def __init__(self, buffers: Arrays, dims: Sizes, axes: Stack, mask: np.ndarray | None = None):
+    def __init__(
+        self, buffers: Arrays, dims: Sizes, axes: Stack, mask: np.ndarray | None = None
+    ) -> None:
         self.buffers, self.dims, self.axes = buffers, dims, axes
         self.mask = np.ones((1,) * len(axes), bool) if mask is None else mask
         grids = _grids([values for _, values in axes])

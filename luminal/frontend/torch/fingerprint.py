@@ -18,8 +18,7 @@ from torch.fx import GraphModule, Node
 
 from luminal.config import Config
 from luminal.frontend.torch.prepass import nearest
-from luminal.programs import versions
-from luminal.search.cache import digest
+from luminal.programs import digest, versions
 
 __all__ = ["fingerprint", "shape_environment"]
 

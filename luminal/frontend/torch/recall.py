@@ -20,8 +20,7 @@ from luminal.frontend.torch.recipe import Bound, Function, PartRecipe, Recipe, b
 from luminal.frontend.torch.reports import record, reports
 from luminal.frontend.torch.weights import Weights
 from luminal.ir.graph import ConstantData
-from luminal.programs import load_executor
-from luminal.search.cache import Cache
+from luminal.programs import Cache, load_executor
 
 __all__ = ["Recorder", "recall"]
 
