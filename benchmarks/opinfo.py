@@ -163,11 +163,11 @@ def write(arguments: argparse.Namespace, totals: dict[str, int], rows: list[str]
     from opinfo_page import page
 
     count, names = totals["samples"], totals["operators"]
-    right = totals["compiled"] + totals["fallback"]
+    right, whole = totals["compiled"] + totals["fallback"], totals["compiled"]
     lines = [
-        f"samples: {count}; right {right} ({right / count:.1%}), of which compiled without a "
-        f"fallback {totals['compiled']} ({totals['compiled'] / count:.1%})",
-        f"wrong: {totals['wrong']}, crashes: {totals['crash']}",
+        f"samples: {count}; right {right} ({right / count:.1%}), wrong {totals['wrong']}, "
+        f"crashes {totals['crash']}",
+        f"samples compiled without any fallback: {whole} ({whole / count:.1%})",
         *(
             f"operators with {k}: {totals[k]} of {names} ({totals[k] / names:.1%})"
             for k in ("all samples compiled", "some sample compiled")

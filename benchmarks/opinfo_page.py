@@ -20,13 +20,12 @@ Written by `python benchmarks/opinfo.py --write`.
 ## OpInfo
 
 PyTorch's own samples for every operator (`torch.testing._internal.common_methods_invocations`),
-{dtypes}, at most {limit} a dtype, forward under
-`torch.compile(backend="luminal", fullgraph=True, options={{"search": "off"}})`. A sample is right
-if dtype, shape and strides equal eager's, and the values do within the usual tolerances or those of
-the database, or are about as close as eager's to the result in double precision; writes to
-arguments are compared too. *fallback* is right as well, but some operator ran in eager. Samples
-that eager or Dynamo itself refuses ({refused} of them: sparse tensors, results whose shape depends
-on data) are not counted.
+{dtypes}, at most {limit} a dtype, forward under `torch.compile(backend="luminal", fullgraph=True,
+options={{"search": "off"}})`. A sample is right if dtype, shape and strides equal eager's, and the
+values do within the usual tolerances or those of the database, or are about as close as eager's to
+the result in double precision; writes to arguments are compared too. *fallback* is right as well,
+but some operator ran in eager. Samples that eager or Dynamo itself refuses are not counted
+({refused} of them: sparse tensors, results whose shape depends on data).
 
 {totals}
 
@@ -46,12 +45,17 @@ def status(overload: torch._ops.OpOverload, decomposed: object) -> str:
     """'compiled', 'decomposed' or 'falls back'."""
     if lookup(overload) is not None:
         return "compiled"
-    if overload in decomposed or has_kernel(overload.name(), "CompositeImplicitAutograd"):
+    if overload in decomposed or _is_composite(overload.name()):
         return "decomposed"
     functional = _functional(overload)
     if functional is not None and functional is not overload:
         return "falls back" if status(functional, decomposed) == "falls back" else "decomposed"
     return "falls back"
+
+
+def _is_composite(name: str) -> bool:
+    known = torch._C._dispatch_has_kernel(name)
+    return known and has_kernel(name, "CompositeImplicitAutograd")
 
 
 def _functional(overload: torch._ops.OpOverload) -> torch._ops.OpOverload | None:

@@ -29,6 +29,8 @@ log = logging.getLogger("luminal.torch")
 _BEYOND_AOT = (
     "view chain",  # a write through as_strided
     "more than one element of the written-to tensor",  # a write into a part of an expanded input
+    "frozen storage",  # a write after set_
+    "does not yet handle non-differentiable view input mutations",
 )
 Compiler = Callable[[GraphModule, Sequence[object]], Callable[..., object]]
 
@@ -52,7 +54,7 @@ def trace(gm: GraphModule, example_inputs: Sequence[object], chosen: Options) ->
         compiled = compile_graph(gm, example_inputs)
     except (TensorifyScalarRestartAnalysis, LuminalError):
         raise
-    except RuntimeError as error:
+    except (RuntimeError, AssertionError) as error:
         if not any(text in str(error) for text in _BEYOND_AOT):
             raise
         return run_whole(gm, str(error).splitlines()[0], chosen), None
