@@ -31,6 +31,7 @@ _BEYOND_AOT = (
     "more than one element of the written-to tensor",  # a write into a part of an expanded input
     "frozen storage",  # a write after set_
     "does not yet handle non-differentiable view input mutations",
+    "attempting to expand a dimension",  # set_ on a view of a written input
 )
 Compiler = Callable[[GraphModule, Sequence[object]], Callable[..., object]]
 
