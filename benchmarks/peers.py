@@ -30,8 +30,8 @@ def eager(model: nn.Module, inputs: tuple[Tensor, ...], threads: int) -> Run:
 
 
 def inductor(model: nn.Module, inputs: tuple[Tensor, ...], threads: int) -> Run:
-    """PyTorch's compiler with its search on; weights are constants, as for luminal's repacking."""
-    options = {"freezing": True, "max_autotune": True}
+    """PyTorch's compiler with weights as constants, as luminal's repacked ones are."""
+    options = {"freezing": True}
     run = torch.compile(model.forward, backend="inductor", dynamic=False, options=options)
     return lambda: run(*inputs)
 
