@@ -130,6 +130,8 @@ class Symbols:
         return self._known[e]
 
     def _settle(self, e: sympy.Basic) -> sympy.Basic:
+        if not e.is_Symbol:  # a symbol that guards fix may be one of several, or inside a division
+            e = e.subs({s: self._settled(s) for s in e.free_symbols})
         hints = self.hints()
         value = e.subs({s: hints[str(s)] for s in e.free_symbols if str(s) in hints})
         if not value.is_Integer:
