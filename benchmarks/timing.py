@@ -24,17 +24,21 @@ class Row:
 
 
 def interleave(name: str, contenders: dict[str, Callable[[], object]], seconds: float = 6.0) -> Row:
-    """Median time of each contender over interleaved rounds that fill about `seconds`."""
+    """Median time of each contender over interleaved rounds that fill about `seconds`.
+
+    Each turn has one run that is not timed: threads of the one before may still spin then.
+    """
     for run in contenders.values():
         run()
         run()
     start = time.perf_counter()
     for run in contenders.values():
         run()
-    rounds = max(5, min(400, int(seconds / max(1e-6, time.perf_counter() - start))))
+    rounds = max(5, min(400, int(seconds / 2 / max(1e-6, time.perf_counter() - start))))
     times: dict[str, list[float]] = {label: [] for label in contenders}
     for _ in range(rounds):
         for label, run in contenders.items():
+            run()
             start = time.perf_counter()
             run()
             times[label].append((time.perf_counter() - start) * 1e3)

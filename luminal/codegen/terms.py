@@ -175,6 +175,8 @@ def guarded(term: Term, shapes: Shapes) -> Term:
             deep.add(t)
 
     def visit(t: Term, mask: Term) -> Term:
+        if t.op in REDUCTIONS and (t, TRUE) in memo:
+            mask = TRUE  # it is computed whether or not the mask holds: once
         key = (t, mask)
         if t not in deep or key in memo:
             return memo.get(key, t)
