@@ -175,3 +175,30 @@ def test_half_precision_spelling(name: str):
         found = run(x, w)
         assert found.dtype == torch.bfloat16
         assert error(found.float(), HALF[name](x.float(), w.float())) < 1e-2
+
+
+def test_attention_over_a_joined_cache_is_one_online_loop(monkeypatch):
+    """The new key and value are appended in the kernel; its guard against empty rows, which reads
+    the sum again, must not make the sum another one."""
+    from luminal.frontend.torch import runner
+    from luminal.ir.plan import Online
+
+    plans, real = [], runner.compile_graph
+
+    def spy(*args, **options):
+        plans.append(real(*args, **options))
+        return plans[-1]
+
+    def decode(q, keys, values, k, v):
+        joined = torch.cat([keys, k], -2), torch.cat([values, v], -2)
+        return F.scaled_dot_product_attention(q, *joined, enable_gqa=True)
+
+    monkeypatch.setattr(runner, "compile_graph", spy)
+    monkeypatch.setenv("LUMINAL_CACHE", "")
+    inputs = [torch.randn(1, 8, 1, 32), *(torch.randn(1, 2, n, 32) for n in (99, 99, 1, 1))]
+    with torch.no_grad():
+        found = torch.compile(decode, backend="luminal", options={"fallback": "error"})(*inputs)
+        assert error(found, decode(*inputs)) < 2e-6
+    (compiled,) = plans
+    loops = [i for k in compiled.plan.kernels for i in k.schedule.items if isinstance(i, Online)]
+    assert len(loops) == 1
