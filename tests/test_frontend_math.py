@@ -359,3 +359,15 @@ def test_errors_quote_the_shapes():
         evaluate(F.sub, torch.ones(2).bool(), torch.ones(2).bool())
     with pytest.raises(DTypeError, match=r"\[add\] not a tensor"):
         evaluate(lambda x: F.add(x, "a"), torch.ones(2))
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.int64])
+@pytest.mark.parametrize("mode", ["floor", "trunc"])
+def test_the_least_integer_over_minus_one_wraps(dtype: torch.dtype, mode: str) -> None:
+    """The processor traps there, and eager with it for some dtypes: the value is pinned here."""
+    low = torch.iinfo(dtype).min
+    found = evaluate(
+        lambda a, b: F.div(a, b, rounding_mode=mode),
+        torch.tensor([low, low, 6], dtype=dtype), torch.tensor([-1, 1, -1], dtype=dtype),
+    )  # fmt: skip
+    assert [int(v) for v in found] == [low, low, -6]

@@ -130,7 +130,8 @@ def _quotient(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     def nearest(n: Tensor) -> Tensor:
         q = apply("Mul", cast(n, work), inverse)
         half = where(lt(q, 0.0), scalar(-0.5, work), scalar(0.5, work))
-        return cast(apply("Add", q, half), i64 if a.dtype == i64 else i32)
+        wide = i64 if a.dtype.bits > 16 else i32  # holds -min too, which then wraps
+        return cast(apply("Add", q, half), wide)
 
     first = cast(nearest(whole), a.dtype)
     if a.dtype != i64:
