@@ -2,10 +2,7 @@
 
 `luminal.compile(fn, example_inputs)` compiles a function of lazy tensors; `torch.compile(model,
 backend="luminal")` a PyTorch model; `luminal.llm.load(path)` opens a GGUF language model. Names are
-loaded on first use, so that importing the package costs next to nothing.
-"""
-
-from __future__ import annotations
+loaded on first use, so that importing the package costs next to nothing."""
 
 from importlib import import_module
 from typing import Any

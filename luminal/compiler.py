@@ -1,10 +1,7 @@
 """THE pipeline: Graph -> rewrite -> Space -> search -> Plan -> codegen -> Program -> runtime.
 
 In: a graph, constants, settings. Out: a `Compiled`. This is the only file in which the five stages
-meet; read it first. It decides nothing itself.
-"""
-
-from __future__ import annotations
+meet; read it first. It decides nothing itself."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -17,10 +14,7 @@ from luminal import debug
 from luminal.codegen.generate import generate
 from luminal.config import Config, from_environment
 from luminal.errors import InternalError
-from luminal.ir.graph import ConstantData, Graph
-from luminal.ir.plan import Kernel, Plan, Schedule
-from luminal.ir.program import Program
-from luminal.ir.target import Target
+from luminal.ir import ConstantData, Graph, Kernel, Plan, Program, Schedule, Target
 from luminal.ir.text import graph_text, plan_text
 from luminal.ir.verify import verify_graph, verify_plan
 from luminal.listing import show
@@ -54,8 +48,7 @@ class Compiled:
     """A compiled graph: call it with arrays, or `run_pointers` with addresses.
 
     `plan` is what won, `stats` how long it took, `explain()` says what was found and why; `key` is
-    where the cache has the program.
-    """
+    where the cache has the program."""
 
     def __init__(
         self, graph: Graph, program: Program, executor: Executor, stats: Stats, key: str
@@ -92,8 +85,7 @@ def compile_graph(
     """Compile a graph for this machine, or take it from the cache.
 
     `hints` are typical sizes of the symbolic dims. `weights` are inputs that change rarely, by
-    name: they are bound here (and by `rebind`), may be repacked, and are no arguments of a call.
-    """
+    name: they are bound here (and by `rebind`), may be repacked, and are no arguments of a call."""
     config = config or from_environment()
     with progress_bar(config) as shown:
         return _compile(graph, config, hints or {}, weights or {}, progress or shown or _silent)

@@ -1,8 +1,7 @@
 """Every setting of luminal: its type, default, meaning and environment variable.
 
 In: the environment and keyword arguments of `luminal.compile`. Out: a frozen `Config`. Nothing
-else in the package reads the environment.
-"""
+else in the package reads the environment."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
 """What luminal says while it works: log lines by level, and text dumps of every stage.
 
-In: a Config and text. Out: lines on standard error, files in `Config.dump`. Never raises.
-"""
-
-from __future__ import annotations
+In: a Config and text. Out: lines on standard error, files in `Config.dump`. Never raises."""
 
 import hashlib
 import sys

@@ -1,10 +1,7 @@
 """`luminal.compile`: a Python function of lazy tensors becomes a compiled callable.
 
 In: a function (or `luminal.nn.Module`) and example inputs. Out: a `Function` that takes arrays and
-returns arrays in the structure that the function returned. Traces once; compiles nothing itself.
-"""
-
-from __future__ import annotations
+returns arrays in the structure that the function returned. Traces once; compiles nothing itself."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,10 +13,7 @@ from luminal.compiler import Compiled, Progress, Stats, compile_graph
 from luminal.config import from_environment
 from luminal.errors import ArgumentError, DTypeError
 from luminal.frontend.tensor import Tensor, Update, tensor, to_graph
-from luminal.ir.dtype import DType, from_numpy
-from luminal.ir.expr import Expr, ExprLike, Var, dim
-from luminal.ir.graph import Graph
-from luminal.ir.plan import Plan
+from luminal.ir import DType, Expr, ExprLike, Graph, Plan, Var, dim, from_numpy
 
 __all__ = ["Dim", "Function", "InputSpec", "compile_function", "realize_graph"]
 
@@ -46,8 +40,7 @@ class InputSpec:
 class Function:
     """A compiled function. Call it with arrays (NumPy, DLPack) in the order of the examples.
 
-    `plan` holds the kernels that won, `stats` times and sizes, `explain()` what was found.
-    """
+    `plan` holds the kernels that won, `stats` times and sizes, `explain()` what was found."""
 
     __slots__ = ("_restore", "_run", "compiled")
 

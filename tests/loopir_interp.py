@@ -18,7 +18,6 @@ from luminal.codegen.loopir import (
     Literal,
     Load,
     Operand,
-    Prefetch,
     Store,
     Value,
 )  # fmt: skip
@@ -71,8 +70,6 @@ class Interpreter:
                     self.load(s)
                 case Store():
                     self.store(s)
-                case Prefetch():
-                    pass
                 case Fail():
                     self.failed |= bool(np.any(self.get(s.condition)))
                 case For():

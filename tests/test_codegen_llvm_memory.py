@@ -9,7 +9,7 @@ import mmap
 import numpy as np
 import pytest
 
-from luminal.codegen.loopir import Let, Literal, Load, Prefetch, Statement, Store, Value
+from luminal.codegen.loopir import Let, Literal, Load, Statement, Store, Value
 from luminal.ir import dtype as dt
 from tests.llvm_kernels import build, for_range, function, i64, one_op, runnable
 
@@ -238,7 +238,6 @@ def test_gather_scatter_and_masks(dtype: dt.DType, lanes: int, target: str) -> N
         Store("o4", dtype, v["to"], v["gathered"]),
         Store("o5", dtype, v["to"], v["gathered"], v["m"]),
         Store("o6", dtype, i64(0), v["gathered"]),
-        Prefetch("x", dtype, i64(16)),
     ]  # fmt: skip
     outs = [np.zeros(lanes + 1, dtype.np) for _ in range(7)]
     kernel = function(body, ("x", "at", "to", "m", *(f"o{i}" for i in range(7))))

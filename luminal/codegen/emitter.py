@@ -2,10 +2,7 @@
 
 In: operations on operands, index expressions over loop variables. Out: loop IR blocks. A pure value
 lands in the outermost open scope that defines its arguments, so loop-invariant code needs no
-pass; neutral constants fold. Loads never leave the innermost branch. Knows nothing of schedules.
-"""
-
-from __future__ import annotations
+pass; neutral constants fold. Loads never leave the innermost branch. Knows nothing of schedules."""
 
 import operator
 from collections.abc import Callable, Iterable, Sequence
@@ -16,10 +13,8 @@ from itertools import groupby
 from luminal.codegen import loopir
 from luminal.codegen.loopir import Literal, Operand, Value
 from luminal.errors import InternalError
-from luminal.ir.dtype import DType, accumulator, boolean, i32, i64
-from luminal.ir.expr import Atom, Binary, Expr, Var, maximum
+from luminal.ir import Atom, Binary, Data, DType, Expr, Var, accumulator, boolean, i32, i64, maximum
 from luminal.ir.numeric import lowest
-from luminal.ir.term import Data
 
 Key = tuple[object, ...]
 Yields = Callable[[], Sequence[Operand]]
@@ -112,7 +107,7 @@ class Emitter:
         """Report an index error where `condition` holds, once per place."""
         self.once(self.depth, ("fail", key_of(condition)), i64, 1, lambda _: loopir.Fail(condition))
 
-    def effect(self, statement: loopir.Store | loopir.Prefetch | loopir.For | loopir.If) -> None:
+    def effect(self, statement: loopir.Store | loopir.For | loopir.If) -> None:
         """A statement with an effect, here."""
         self.scopes[-1].block.body.append(statement)
 

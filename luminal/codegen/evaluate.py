@@ -193,7 +193,6 @@ class Evaluator:
                 found = self._transposed(t, place, tile, u)
                 if found is not None:
                     return found
-        self.memory.prefetch(place, address)
         return self.memory.load(place, address, tile.lanes, needed, data_mask)
 
     def _transposed(self, t: Term, place: Place, tile: Tile, u: Replica) -> Operand | None:

@@ -2,10 +2,7 @@
 
 In: a Plan with schedules, a Target. Out: a Program; kernels that are equal up to names share their
 code. Schedules that cannot be lowered raise `IllegalSchedule`; nothing is compiled or run here. No
-operator has code here or below: terms, loop lists and layouts decide everything.
-"""
-
-from __future__ import annotations
+operator has code here or below: terms, loop lists and layouts decide everything."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -23,14 +20,9 @@ from luminal.codegen.schedule_rules import IllegalSchedule
 from luminal.codegen.terms import expand, guarded, use_counts
 from luminal.codegen.tile import extent_of
 from luminal.errors import InternalError
-from luminal.ir.canonical import Canonical, canonical
-from luminal.ir.dtype import f32, i64
+from luminal.ir import Canonical, KernelCode, Program, Target, canonical, f32, i64, postorder, size
 from luminal.ir.expr import ZERO, Expr, Var, ceil_div, maximum, minimum, prod
-from luminal.ir.layout import size
 from luminal.ir.plan import Buffer, Kernel, Loop, Online, Plan, Schedule
-from luminal.ir.program import KernelCode, Program
-from luminal.ir.target import Target
-from luminal.ir.term import postorder
 
 PLACEHOLDER = "luminal.kernel"
 Alternatives = Callable[[Kernel], Iterable[Schedule | None]]
@@ -40,8 +32,7 @@ def generate(plan: Plan, target: Target, alternatives: Alternatives | None = Non
     """Source of every distinct kernel of a plan, and which kernel runs which.
 
     Where a schedule cannot be lowered, the first of `alternatives(kernel)` that can is taken (and
-    stands in the plan of the result); without alternatives IllegalSchedule is raised.
-    """
+    stands in the plan of the result); without alternatives IllegalSchedule is raised."""
     buffers = {b.name: b for b in plan.buffers}
     known: dict[object, tuple[int, Schedule | None]] = {}
     codes: list[KernelCode] = []
@@ -108,9 +99,8 @@ def lower(kernel: Kernel, target: Target, buffers: Mapping[str, Buffer], name: s
     schedule = kernel.schedule or Schedule()
     axes = kernel.all_axes()
     places = {
-        b: Place(b, buffers[b].dtype, buffers[b].shape, buffers[b].layout,
-                 written=b in kernel.writes(), ahead_bytes=dict(schedule.prefetch).get(b, 0))
-        for b in kernel.arguments()
+        n: Place(n, b.dtype, b.shape, b.layout, written=n in kernel.writes())
+        for n in kernel.arguments() for b in (buffers[n],)
     }  # fmt: skip
     emit = Emitter(kernel.dims())
     loops, evaluator = LoopBuilder(emit), Evaluator(emit, places)

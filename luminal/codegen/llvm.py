@@ -2,10 +2,7 @@
 
 In: a `loopir.Function` and a Target. Out: the text of a self-contained module with the symbols
 that ir/program.py KernelCode names. No LLVM pass but code generation will run: vectors are
-explicit, everything is inline. Decides nothing about the kernel.
-"""
-
-from __future__ import annotations
+explicit, everything is inline. Decides nothing about the kernel."""
 
 import functools
 import operator
@@ -15,8 +12,7 @@ from luminal.codegen.llvm_math import decode
 from luminal.codegen.llvm_ops import instruction
 from luminal.codegen.llvm_text import BITS, ELEMENT, MEMORY, Emitter, Reg, suffix, vector
 from luminal.errors import InternalError
-from luminal.ir.dtype import DType
-from luminal.ir.target import Target
+from luminal.ir import DType, Target
 
 _ZEROS = "@.zero"  # where a masked-off scalar load reads from
 
@@ -120,9 +116,6 @@ class _Printer:
                     condition = self._operand(statement.condition).any()
                     error = self._argument("", "ptr", "%.error")
                     self.emitter.when(condition, f"store i32 1, {error}, align 4")
-                case loopir.Prefetch():
-                    offset = self._operand(statement.offset)
-                    _prefetch(self._pointer(statement.base), offset, statement.dtype)
 
     def _let(self, let: loopir.Let) -> None:
         args = [self._operand(a) for a in let.args]
@@ -335,11 +328,3 @@ def _opaque(mask: Reg) -> Reg:
     """The mask, so that LLVM cannot see a constant: it stores a single 8- or 16-bit lane of a
     constant mask as 32 bits, which overwrites the neighbours."""
     return mask & mask.emitter.let("icmp ne ptr %.args, null", "i1").splat(mask.lanes)
-
-
-def _prefetch(pointer: Reg, offset: Reg, dtype: DType) -> None:
-    """A hint to bring the line into every cache level."""
-    emitter = pointer.emitter
-    address = pointer.at(MEMORY[dtype.name], offset >> 1 if dtype.bits == 4 else offset)
-    hints = (emitter.const(n, "i32") for n in (0, 3, 1))
-    emitter.put(emitter.call("void", "llvm.prefetch.p0", address, *hints))

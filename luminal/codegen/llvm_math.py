@@ -2,10 +2,7 @@
 
 In: a `Reg` and, for conversions, the names of dtypes; f16 and bf16 are their bits as i16. Out: the
 result: conversions as ir/interp.py gives Cast, functions within 3 ulp
-(tests/test_codegen_llvm_math.py measures). Only sin of |x| > 1e8 calls the C library.
-"""
-
-from __future__ import annotations
+(tests/test_codegen_llvm_math.py measures). Only sin of |x| > 1e8 calls the C library."""
 
 import math
 import struct
@@ -71,8 +68,7 @@ def _horner(x: Reg, coefficients: tuple[float, ...]) -> Reg:
 def maximum(a: Reg, b: Reg, name: str = "maximum") -> str:
     """rhs of the larger ("maximum") or smaller ("minimum") of two floats; NaN wins.
 
-    x86 returns b if either is NaN, so only a NaN in `a` needs care; AVX-512 merges that in.
-    """
+    x86 returns b if either is NaN, so only a NaN in `a` needs care; AVX-512 merges that in."""
     if "avx512f" not in a.emitter.flags or "%" not in a.text or "%" not in b.text:
         return a.emitter.intrinsic(name, a, b, flags="nsz ")
     larger = a.compare("ogt" if name == "maximum" else "olt", b).pick(a, b)

@@ -1,10 +1,7 @@
 """The operations of loop IR (`loopir.OPS`) in LLVM text.
 
 In: a Let and the operands of its arguments. Out: the right-hand side of the instruction that yields
-the result, or an operand that holds it. Touches no memory and no control flow, sine excepted.
-"""
-
-from __future__ import annotations
+the result, or an operand that holds it. Touches no memory and no control flow, sine excepted."""
 
 import functools
 from collections.abc import Callable

@@ -1,8 +1,7 @@
 """LLVM text in small pieces: types, constants, operands whose arithmetic prints instructions.
 
 In: dtypes, lane counts, Python numbers. Out: `Reg`s and lines collected by an `Emitter`. The text
-of an instruction without the name of its result is called `rhs`. Knows nothing of loop IR.
-"""
+of an instruction without the name of its result is called `rhs`. Knows nothing of loop IR."""
 
 from __future__ import annotations
 
@@ -11,8 +10,7 @@ import struct
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
-from luminal.ir.dtype import ALL
-from luminal.ir.target import Target
+from luminal.ir import ALL, Target
 
 # Types in memory by dtype name, and in registers. f16, bf16 and storage formats are their bits.
 MEMORY = {d.name: f"i{max(8, d.bits)}" for d in ALL} | {"f64": "double", "f32": "float"}
@@ -62,8 +60,7 @@ class Reg:
     """An operand: its text, element type and lanes; as a string, type and text.
 
     Operators and methods append an instruction and return its result. A Python number as another
-    operand is a constant of the same type.
-    """
+    operand is a constant of the same type."""
 
     __slots__ = ("element", "emitter", "lanes", "text", "type")
 
@@ -202,8 +199,7 @@ class Emitter:
     """Lines of one function, and the declarations of its module.
 
     `let` appends an instruction and names its result. Names of its own begin with a dot, so they
-    never meet names of the loop IR.
-    """
+    never meet names of the loop IR."""
 
     def __init__(self, target: Target, declared: dict[str, None] | None = None) -> None:
         self.target = target

@@ -2,8 +2,7 @@
 
 In: objects built by `lower*.py`. Out: the same objects, printed by `llvm.py` (and C dialects).
 Every value is a scalar or a vector of one dtype and is defined before its use in an enclosing
-block. Nothing here knows terms, schedules or operators.
-"""
+block. Nothing here knows terms, schedules or operators."""
 
 from __future__ import annotations
 
@@ -68,8 +67,7 @@ class Load:
     A vector result reads consecutive elements from a scalar offset, or gathers from a vector of
     offsets. `mask` (bool, same lanes) turns lanes off; those are 0. 4-bit elements lie two to a
     byte, low nibble first. `dtype` is the storage type in memory; the result has the same dtype
-    for computing types, and for storage types the decoded one (u4 i4 -> i8, f8/f4/e8m0 -> f32).
-    """
+    for computing types, and for storage types the decoded one (u4 i4 -> i8, f8/f4/e8m0 -> f32)."""
 
     result: Value
     base: str
@@ -88,15 +86,6 @@ class Store:
     offset: Operand
     value: Operand
     mask: Operand | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Prefetch:
-    """Hint that `base` at `offset` (elements) is read soon."""
-
-    base: str
-    dtype: DType
-    offset: Operand
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +129,7 @@ class If:
     results: tuple[Value, ...] = ()
 
 
-Statement = Let | Load | Store | Prefetch | Fail | For | If
+Statement = Let | Load | Store | Fail | For | If
 
 
 @dataclass(frozen=True, slots=True)

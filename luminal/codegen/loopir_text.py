@@ -2,10 +2,7 @@
 
 In: a Function, or its text. Out: the other. The syntax is Python's: a definition is `name: type =
 op(arguments)`, blocks are indented and end by yielding what a loop or branch passes on; a loop
-lists the values that it carries beside its variable, and their first ones after its bounds.
-"""
-
-from __future__ import annotations
+lists the values that it carries beside its variable, and their first ones after its bounds."""
 
 import ast
 from collections.abc import Iterator
@@ -83,9 +80,7 @@ class _Reader(Reader):
     """Reads statements of one function; a name stands for the value it was defined as."""
 
     def __init__(self) -> None:
-        super().__init__(
-            {"load": ir.Load, "store": ir.Store, "prefetch": ir.Prefetch, "fail": ir.Fail}
-        )
+        super().__init__({"load": ir.Load, "store": ir.Store, "fail": ir.Fail})
         self.calls |= {d.name: partial(_literal, d) for d in ALL}
         self.calls |= {f"{op}_": partial(_let, op) for op in ir.OPS}
         self.parts: dict[str, Any] = {}

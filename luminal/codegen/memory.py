@@ -1,21 +1,17 @@
 """Places in memory: argument buffers and local arrays, their addresses, loads and stores.
 
 In: addresses as expressions (perhaps over the lane variable). Out: scalar, vector or gathered
-accesses. A buffer that the kernel writes is never read from further out than its last store.
-"""
+accesses. A buffer that the kernel writes is never read from further out than its last store."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from luminal.codegen.emitter import Emitter, key_of
-from luminal.codegen.loopir import Literal, Load, Operand, Prefetch, Store, Value
+from luminal.codegen.loopir import Literal, Load, Operand, Store, Value
 from luminal.codegen.schedule_rules import IllegalSchedule
-from luminal.ir.dtype import DType, accumulator, f32, i8, i64
-from luminal.ir.expr import ONE, ZERO, Expr, Var, to_expr
+from luminal.ir import ONE, ZERO, DType, Expr, Var, accumulator, f32, i8, i64, to_expr
 from luminal.ir.layout import Layout, flatten
-
-LINE = 64
 
 
 @dataclass(slots=True, eq=False)
@@ -30,7 +26,6 @@ class Place:
     origin: tuple[Expr, ...] = ()
     written: bool = False
     write_level: int = 0
-    ahead_bytes: int = 0
     version: int = 0
 
     def address(self, index: tuple[Expr, ...]) -> Expr:
@@ -101,15 +96,6 @@ class Memory:
         return emit.once(
             level, key, dtype, lanes, lambda v: Load(v, place.name, place.dtype, offset, mask)
         )  # fmt: skip
-
-    def prefetch(self, place: Place, address: Address) -> None:
-        """Asks for what a vector load of the innermost loop will read later, once per line."""
-        bits = place.dtype.bits
-        if not place.ahead_bytes or address.stride != 1 or address.constant * bits % (8 * LINE):
-            return
-        offset = self._offset(address.moved(place.ahead_bytes * 8 // bits), 1, None)
-        if self.emit.level(offset) == self.emit.depth:
-            self.emit.effect(Prefetch(place.name, place.dtype, offset))
 
     def _offset(self, address: Address, lanes: int, mask: Operand | None) -> Operand:
         offset = self.emit.index(address.base, mask)

@@ -2,10 +2,7 @@
 
 In: a walk state whose outputs hold rsums over the loop's axis that share x. Out: per tile the
 values x, a running maximum, and sums that are rescaled when it rises; then the rest of the walk
-with the reductions replaced by loads of the sums.
-"""
-
-from __future__ import annotations
+with the reductions replaced by loads of the sums."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,8 +13,7 @@ from luminal.codegen.nest import Out, State, Walker
 from luminal.codegen.schedule_rules import IllegalSchedule
 from luminal.codegen.terms import Facts, fold, most_negative, outer_reductions
 from luminal.codegen.tile import Extent
-from luminal.ir.expr import Expr, Var, floor_div
-from luminal.ir.plan import Item, Loop, Online, Schedule
+from luminal.ir import Expr, Item, Loop, Online, Schedule, Var, floor_div
 from luminal.ir.term import Term, binary, cast, constant, reduction, unary
 
 

@@ -1,17 +1,13 @@
 """Rewrites of terms that lowering needs: replace, fold by facts, expand statistics, push masks.
 
-In: terms. Out: terms with the same values (fold: under the given facts, and taking 0 * x for 0).
-"""
-
-from __future__ import annotations
+In: terms. Out: terms with the same values (fold: under the given facts, and taking 0 * x for 0)."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
+from luminal.ir import DType, Expr, Var, accumulator, boolean, is_nonnegative, prod
 from luminal.ir import term as tm
-from luminal.ir.dtype import DType, accumulator, boolean
-from luminal.ir.expr import Expr, Var, is_nonnegative, prod
 from luminal.ir.numeric import lowest
 from luminal.ir.term import REDUCTIONS, Data, Term, binary, constant, data_atoms, postorder, rebuild
 

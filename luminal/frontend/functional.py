@@ -7,8 +7,6 @@ with its operators and methods. Nothing is defined here but tables.
 (3, 1)
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -2,8 +2,7 @@
 
 In: arrays, scalars, named inputs. Out: `Tensor`, and `to_graph`, which walks expressions into a
 `Graph`. This module knows primitives, dtype promotion and broadcasting; every operation that is
-made of them lives in the `functional_*` modules, which also give `Tensor` its methods.
-"""
+made of them lives in the `functional_*` modules, which also give `Tensor` its methods."""
 
 from __future__ import annotations
 
@@ -17,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from luminal.errors import ArgumentError, DTypeError, LuminalError, ShapeError
+from luminal.ir import ConstantData, Edge, Expr, ExprLike, Graph, Node, Output, Var, const, to_expr
 from luminal.ir.dtype import DType, bf16, boolean, by_name, f16, f32, f64, from_numpy, i64, promote
-from luminal.ir.expr import Expr, ExprLike, Var, const, to_expr
-from luminal.ir.graph import ConstantData, Edge, Graph, Node, Output
 from luminal.ir.numeric import cast as cast_values
 from luminal.ir.numeric import encode
 from luminal.ir.ops import result_dtype
@@ -185,8 +183,7 @@ def scalar(value: Scalar, dtype: DType) -> Tensor:
 def tensor(data: Any, dtype: DType | str | None = None, name: str = "") -> Tensor:
     """A constant tensor from an array, nested lists or a scalar.
 
-    Python floats become f32 and ints i64, as in PyTorch; arrays keep their dtype.
-    """
+    Python floats become f32 and ints i64, as in PyTorch; arrays keep their dtype."""
     if isinstance(data, Tensor):
         return data if dtype is None else cast(data, dtype_of(dtype))
     array = np.asarray(data)
@@ -206,8 +203,7 @@ def tensor(data: Any, dtype: DType | str | None = None, name: str = "") -> Tenso
 def tensor_from_bits(array: np.ndarray, dtype: DType, name: str = "") -> Tensor:
     """A constant whose memory is `array` (of `dtype.numpy`), not copied if contiguous.
 
-    4-bit dtypes are packed two to a byte along the last dimension, low nibble first.
-    """
+    4-bit dtypes are packed two to a byte along the last dimension, low nibble first."""
     if array.dtype != dtype.np:
         raise fail(DTypeError, "tensor", f"Got {array.dtype}; expected {dtype.numpy} for {dtype}.")
     array = array if array.flags.c_contiguous else np.ascontiguousarray(array)

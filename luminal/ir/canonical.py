@@ -1,10 +1,7 @@
 """Canonical names: kernels that are equal up to names become equal values.
 
 In: a Kernel. Out: the kernel with buffers b0.., axes a0.., dims d0.. numbered in order of use, and
-what each stood for. Cache keys and shared machine code rest on this.
-"""
-
-from __future__ import annotations
+what each stood for. Cache keys and shared machine code rest on this."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -37,12 +34,11 @@ class Canonical:
 
     def renamed(self, schedule: Schedule) -> Schedule:
         """A schedule of the kernel under the new names."""
-        return rename_schedule(schedule, self.axes, self.buffers)
+        return _renamed(schedule, self.axes)
 
     def restored(self, schedule: Schedule) -> Schedule:
         """A schedule of the canonical kernel under the old names."""
-        axes, buffers = ({new: old for old, new in m.items()} for m in (self.axes, self.buffers))
-        return rename_schedule(schedule, axes, buffers)
+        return _renamed(schedule, {new: old for old, new in self.axes.items()})
 
 
 def canonical(kernel: Kernel) -> Canonical:
@@ -56,31 +52,23 @@ def canonical(kernel: Kernel) -> Canonical:
     buffers = {old: f"b{n}" for n, old in enumerate(kernel.arguments())}
     new = Renaming({**dims, **axes}, buffers)
     names = {old.name: var.name for old, var in axes.items()}
-    schedule = rename_schedule(kernel.schedule, names, buffers) if kernel.schedule else None
     stores = tuple(
         Store(buffers[s.buffer], tuple(map(new.expr, s.index)), new.term(s.value))
         for s in kernel.stores
     )
-    made = Kernel("k", tuple(axes[a] for a in kernel.axes), stores, schedule,
+    made = Kernel("k", tuple(axes[a] for a in kernel.axes), stores,
+                  kernel.schedule and _renamed(kernel.schedule, names),
                   tuple(names[a] for a in kernel.ordered),
                   tuple(dims[v] for v in kernel.sizes))  # fmt: skip
     return Canonical(made, buffers, dims, names)
 
 
-def rename_schedule(
-    schedule: Schedule, axes: Mapping[str, str], buffers: Mapping[str, str]
-) -> Schedule:
-    """The schedule with other names of axes and buffers."""
-
-    def visit(value: Any, field: str = "") -> Any:
-        if field == "axis":
-            return axes[value]
-        if field == "prefetch":
-            return tuple((buffers.get(b, b), distance) for b, distance in value)
-        if isinstance(value, tuple):
-            return tuple(map(visit, value))
-        if is_dataclass(value):
-            return type(value)(*(visit(getattr(value, f.name), f.name) for f in fields(value)))
-        return value
-
-    return visit(schedule)
+def _renamed(part: Any, axes: Mapping[str, str]) -> Any:
+    """A schedule, or a part of one, with other names of axes."""
+    if isinstance(part, tuple):
+        return tuple(_renamed(p, axes) for p in part)
+    if is_dataclass(part) and not isinstance(part, type):
+        values = {f.name: getattr(part, f.name) for f in fields(part)}
+        return type(part)(**{n: axes[v] if n == "axis" else _renamed(v, axes)
+                             for n, v in values.items()})  # fmt: skip
+    return part

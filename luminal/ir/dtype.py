@@ -1,10 +1,7 @@
 """Data types: what values are computed in, and what is only a storage format.
 
 In: nothing. Out: the `DType` singletons and the rules that every stage shares (accumulator type,
-promotion). Storage types have no arithmetic: `Cast` decodes them.
-"""
-
-from __future__ import annotations
+promotion). Storage types have no arithmetic: `Cast` decodes them."""
 
 from dataclasses import dataclass
 
@@ -17,8 +14,7 @@ class DType:
 
     Fields: `name`; `bits` of one element in memory; `kind` is 'f' float, 'i' signed, 'u' unsigned,
     'b' bool; `storage` is True for formats that only `Cast` may read; `numpy` is the NumPy dtype
-    that holds the same bits (an unsigned integer of that size where NumPy has no such type).
-    """
+    that holds the same bits (an unsigned integer of that size where NumPy has no such type)."""
 
     name: str
     bits: int

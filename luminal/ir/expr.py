@@ -3,8 +3,7 @@
 In: integers and named variables with ranges. Out: canonical polynomials over atoms (variables,
 floor divisions, remainders, minima, maxima, data). Division is floor division, as in Python;
 divisors are positive. An `Expr` is immutable; equal values built differently compare equal
-wherever the simplifier can see it. Knows nothing of tensors.
-"""
+wherever the simplifier can see it. Knows nothing of tensors."""
 
 from __future__ import annotations
 

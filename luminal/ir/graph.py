@@ -1,10 +1,7 @@
 """Graph: the hand-over from a frontend to rewriting. Nodes of the 15 primitives, views on edges.
 
 In: nodes of a frontend. Out: an immutable `Graph` in topological order. Checks nothing that
-`verify.py` checks; knows no frontend.
-"""
-
-from __future__ import annotations
+`verify.py` checks; knows no frontend."""
 
 from dataclasses import dataclass
 
@@ -19,8 +16,7 @@ from luminal.ir.view import Shape, View
 class ConstantData:
     """A constant tensor: a name and its data (bits as `dtype.numpy`). Compared by identity.
 
-    4-bit dtypes are packed two to a byte along the last dimension, low nibble first.
-    """
+    4-bit dtypes are packed two to a byte along the last dimension, low nibble first."""
 
     name: str
     array: np.ndarray
@@ -42,8 +38,7 @@ class Node:
     reductions (removed from the shape), Iota (counts along it), Gather and Scatter; `name` for
     inputs; `value` for constants (a Python scalar of shape () or `ConstantData`). Gather(src,
     index): index has the output's shape, src has it too except along `axis`. Scatter(dest, index,
-    src): index and src have one shape, dest has it too except along `axis`.
-    """
+    src): index and src have one shape, dest has it too except along `axis`."""
 
     op: str
     inputs: tuple[Edge, ...]

@@ -1,8 +1,7 @@
 """The NumPy oracle: runs graphs, plans and terms literally. Slow, simple, the reference.
 
 In: a Graph or Plan, arrays by input name (bits as buffers hold them), sizes of the symbolic dims.
-Out: arrays. Every backend and every rule is tested against this file; it must not be clever.
-"""
+Out: arrays. Every backend and every rule is tested against this file; it must not be clever."""
 
 from __future__ import annotations
 
@@ -81,8 +80,7 @@ def _max(x: np.ndarray, axes: tuple[int, ...], dtype: DType) -> np.ndarray:
 def run_graph(graph: Graph, inputs: Arrays, dims: Sizes | None = None) -> list[np.ndarray]:
     """The outputs of a graph, in order, as bits of their dtypes.
 
-    `inputs` holds the bits of every Input node by name. OutOfRangeError on a bad index.
-    """
+    `inputs` holds the bits of every Input node by name. OutOfRangeError on a bad index."""
     run = GraphRun(graph, inputs, dims or {})
     with np.errstate(all="ignore"):
         for node in graph.nodes:

@@ -1,10 +1,7 @@
 """Layouts: where the element of a buffer lies in memory.
 
 In: a shape and a layout as in `plan.Buffer`: (dimension, tile) pairs from the outermost level in,
-() for row-major. Out: flat offsets as expressions, sizes with padding, and packed NumPy arrays.
-"""
-
-from __future__ import annotations
+() for row-major. Out: flat offsets as expressions, sizes with padding, and packed NumPy arrays."""
 
 import numpy as np
 

@@ -1,10 +1,7 @@
 """The pinned meaning of every scalar operation, in NumPy: the reference of all backends.
 
 In: arrays of *values* (f16 and bf16 values are held in float32, already rounded). Out: the same.
-`decode` and `encode` translate between values and the bits that buffers hold.
-"""
-
-from __future__ import annotations
+`decode` and `encode` translate between values and the bits that buffers hold."""
 
 from collections.abc import Callable
 

@@ -1,10 +1,7 @@
 """The table of the 15 primitives: every fact about an operation lives here, once.
 
 In: nothing. Out: `PRIMITIVES`, the leaves, and dtype rules. Other modules look facts up and never
-repeat them. The pinned meaning of each primitive is executable in `interp.py`.
-"""
-
-from __future__ import annotations
+repeat them. The pinned meaning of each primitive is executable in `interp.py`."""
 
 from dataclasses import dataclass
 

@@ -2,8 +2,7 @@
 
 In: terms and buffers. Out: frozen values with text (`text.py`) and checks (`verify.py`). A kernel
 is one launch: for every point of its free axes it stores the value of a term. A schedule says how
-its axes are split, ordered and mapped to the machine, and never what is computed.
-"""
+its axes are split, ordered and mapped to the machine, and never what is computed."""
 
 from __future__ import annotations
 
@@ -25,8 +24,7 @@ class Buffer:
     outermost to the innermost level, each dimension with falling tiles that divide one another and
     end in 1; sizes are padded up to the first tile. ((0, 16), (1, 1), (0, 1)) packs rows by 16.
     `alias` names a buffer whose memory this one takes over (in-place update). `data` is the value
-    of a constant.
-    """
+    of a constant."""
 
     name: str
     shape: Shape
@@ -51,8 +49,7 @@ class Loop:
     """Iterate over what is left of an axis in steps of `tile`; `tile` of it is left inside.
 
     `split` cuts the range where a mask changes its truth, so that no mask is left inside;
-    `grid` hands the iterations to threads (outermost loops over free axes only).
-    """
+    `grid` hands the iterations to threads (outermost loops over free axes only)."""
 
     axis: str
     tile: int
@@ -65,8 +62,7 @@ class Reg:
     """What is left of an axis inside all loops, in steps of `tile`.
 
     `role`: 'unroll' replicate, 'vector' lanes of a register (tile 1, at most one per nest), 'acc'
-    unroll with own accumulators, 'dot' a hardware dot product.
-    """
+    unroll with own accumulators, 'dot' a hardware dot product."""
 
     axis: str
     tile: int
@@ -80,8 +76,7 @@ class Stage:
     `term` is its number in `Kernel.subterms()`. Afterwards it is read from there. One mechanism
     for operand packing, row statistics and producer tiles. `layout` as in `Buffer`, over the open
     axes in the order of the kernel's axis list. `same` lists numbers of subterms that are the
-    same value under another name of a bound axis.
-    """
+    same value under another name of a bound axis."""
 
     term: int
     items: tuple[Item, ...]
@@ -96,8 +91,7 @@ class Online:
 
     All rsums over `axis` that share x advance together. `logits`, `weights` and `values` are the
     loop lists of the three nests inside a tile: x into a tile, exp2(x - max) in place, and the
-    accumulation of Σ p·v.
-    """
+    accumulation of Σ p·v."""
 
     axis: str
     tile: int
@@ -116,7 +110,6 @@ class Schedule:
 
     items: tuple[Item, ...] = ()
     regs: tuple[Reg, ...] = ()
-    prefetch: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +117,7 @@ class Kernel:
     """One launch: `stores` for every point of the free `axes`.
 
     `ordered` names axes whose points must be stored in rising order by one thread (a scatter).
-    `sizes` are symbolic dimensions of its buffers' shapes, whose strides it needs.
-    """
+    `sizes` are symbolic dimensions of its buffers' shapes, whose strides it needs."""
 
     name: str
     axes: tuple[Var, ...]
@@ -176,8 +168,7 @@ class Plan:
     """Kernels in order, their buffers, symbolic dimensions, and the calling convention.
 
     `inputs` and `outputs` are buffer names in the caller's order; an output may be an input's
-    buffer (in-place) or appear twice. `costs_us` estimates each kernel's time.
-    """
+    buffer (in-place) or appear twice. `costs_us` estimates each kernel's time."""
 
     kernels: tuple[Kernel, ...]
     buffers: tuple[Buffer, ...]

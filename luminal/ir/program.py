@@ -1,10 +1,7 @@
 """Program: what code generation hands to the runtime.
 
 In: a Plan and generated source. Out: a frozen value that names every native symbol. The native
-side follows one calling convention, stated at `KernelCode`.
-"""
-
-from __future__ import annotations
+side follows one calling convention, stated at `KernelCode`."""
 
 from dataclasses import dataclass
 
@@ -21,8 +18,7 @@ class KernelCode:
     of them on one thread, ns. `args` is an array of 64-bit words: the address of each buffer of
     `Kernel.arguments()`, the value of each of `Kernel.dims()`, and last the address of a 32-bit
     error word, which is set to 1 when an index is out of range (no wild access happens).
-    `scratch` is private to a thread: `scratch_bytes`, 64-byte aligned.
-    """
+    `scratch` is private to a thread: `scratch_bytes`, 64-byte aligned."""
 
     name: str
     source: str

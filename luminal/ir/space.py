@@ -1,10 +1,7 @@
 """Space: what rewriting hands to search: every program that was found equal to the graph.
 
 In: frozen e-graphs, one per unique region. Out: values and choices; `search.extract` picks one
-choice per value and decides which cuts are stored. Says nothing of costs or machines.
-"""
-
-from __future__ import annotations
+choice per value and decides which cuts are stored. Says nothing of costs or machines."""
 
 from dataclasses import dataclass
 
@@ -39,8 +36,7 @@ class Cut:
 
     Stores value number `value` at `index` for every point of `axes`; loads of `name` in choices
     read it. `dest`, for a scatter, names the buffer whose copy is updated; `ordered` are the axes
-    whose points must be stored in rising order.
-    """
+    whose points must be stored in rising order."""
 
     name: str
     shape: Shape
@@ -98,8 +94,7 @@ class Result:
 class Space:
     """All regions, their uses in order, and the calling convention.
 
-    `inputs` are the graph's, in order; `constants` pair a name with its data.
-    """
+    `inputs` are the graph's, in order; `constants` pair a name with its data."""
 
     regions: tuple[Region, ...]
     calls: tuple[Call, ...]

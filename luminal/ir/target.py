@@ -1,9 +1,6 @@
 """Target: what code is generated for. Facts only; detection lives in runtime/device.py.
 
-In: fields. Out: a hashable value that goes into cache keys.
-"""
-
-from __future__ import annotations
+In: fields. Out: a hashable value that goes into cache keys."""
 
 from dataclasses import dataclass
 

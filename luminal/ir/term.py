@@ -2,8 +2,7 @@
 
 In: smart constructors. Out: hash-consed `Term`s. A term denotes one scalar for each assignment of
 its free axes; views, broadcasts and gathers have vanished into the index expressions of loads.
-Constructors fold what is exact for every input and nothing else.
-"""
+Constructors fold what is exact for every input and nothing else."""
 
 from __future__ import annotations
 
@@ -100,8 +99,7 @@ class Data(Atom):
     """An atom of an index expression: the integer value of a term (a gather's index).
 
     The value used is clamped to [lo, hi]; if `extent` is given, a value outside [0, extent) is an
-    IndexError of the caller and must be reported by whoever evaluates it.
-    """
+    IndexError of the caller and must be reported by whoever evaluates it."""
 
     __slots__ = ("extent", "term")
 

@@ -2,10 +2,7 @@
 
 In: a Graph or Plan, or its text. Out: the other. One statement a line, in Python's syntax, read
 by a small evaluator (never by `eval`). Tensor constants are printed by name; parsing takes their
-data from a mapping.
-"""
-
-from __future__ import annotations
+data from a mapping."""
 
 import ast
 import operator
@@ -28,8 +25,7 @@ class Reader:
     """Evaluates statements: constants, names, lists, calls and + - * on expressions.
 
     `calls` says what each call does; `names` grows by what statements define, `dims` by the
-    symbolic dimensions that `dim` declares.
-    """
+    symbolic dimensions that `dim` declares."""
 
     _OPERATORS: ClassVar = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
 
@@ -210,9 +206,8 @@ def kernel_text(kernel: Kernel) -> str:
     lines += [f"store({s.buffer!r}, {_list(s.index, printer.expr)}, {printer.names[s.value]})"
               for s in kernel.stores]  # fmt: skip
     if kernel.schedule is not None:
-        s = kernel.schedule
-        parts = ", ".join(map(_list, (s.items, s.regs, s.prefetch)))
-        lines.append(f"schedule(Schedule({parts}))")
+        items, regs = map(_list, (kernel.schedule.items, kernel.schedule.regs))
+        lines.append(f"schedule(Schedule({items}, {regs}))")
     return "\n".join(lines)
 
 

@@ -1,10 +1,7 @@
 """Checks that a Graph or a Plan is well formed; run between stages.
 
 In: one of the hand-over types. Out: nothing, or InternalError that names the first rule broken:
-what fails here is a bug of ours, never of the user.
-"""
-
-from __future__ import annotations
+what fails here is a bug of ours, never of the user."""
 
 from collections.abc import Iterator
 

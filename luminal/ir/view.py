@@ -1,8 +1,7 @@
 """Views: index maps on the edges of a graph. They move no data and compose by substitution.
 
 In: shapes and index expressions. Out: `View`. A view reads element `index(i0, i1, ...)` of its
-source wherever every expression of `valid` is >= 0, and the value `fill` elsewhere (padding).
-"""
+source wherever every expression of `valid` is >= 0, and the value `fill` elsewhere (padding)."""
 
 from __future__ import annotations
 
@@ -21,8 +20,7 @@ class View:
 
     `index[d]` is the source index along d in terms of `axes_of(shape)`; `valid` are expressions
     that must all be >= 0 for the source to be read; `fill` is the value where they are not (in
-    the source's dtype; -0.0 is the neutral fill for sums of padded parts).
-    """
+    the source's dtype; -0.0 is the neutral fill for sums of padded parts)."""
 
     shape: Shape
     source: Shape
@@ -144,8 +142,7 @@ def pad(
 ) -> View:  # fmt: skip
     """`fill` added before and after along `axis`, and `inner` of it between elements.
 
-    Negative amounts crop.
-    """
+    Negative amounts crop."""
     before, step = to_expr(before), inner + 1
     size = before + (shape[axis] - 1) * step + 1 + after
     view = _along(shape, axis, size, lambda i: (i - before) // step)

@@ -1,15 +1,11 @@
 """Rules about indices: splitting and joining axes of a sum where its indices ask for it.
 
-In: a sum over named axes. Out: block sizes (`lower.py` forms the split sum), or the joined sum.
-"""
-
-from __future__ import annotations
+In: a sum over named axes. Out: block sizes (`lower.py` forms the split sum), or the joined sum."""
 
 from collections.abc import Callable, Iterable, Mapping
 from itertools import permutations
 
-from luminal.ir.expr import Binary, Expr, Var, const, to_expr
-from luminal.ir.term import Term, postorder, reduction, substitute
+from luminal.ir import Binary, Expr, Term, Var, const, postorder, reduction, substitute, to_expr
 from luminal.ir.view import Shape
 
 _SMALLEST = 8
@@ -24,8 +20,7 @@ def divisors(body: Term, axis: Var) -> list[int]:
     """The block size c for a `Split` if the indices of the summand contain axis // c or axis % c.
 
     Reason: a factor that varies by block only can then leave the inner sum. Condition: c divides
-    the extent. The smallest alone: it makes every coarser block visible too.
-    """
+    the extent. The smallest alone: it makes every coarser block visible too."""
     loads = [t for t in postorder(body) if t.op == "load" and axis in t.free]
     found = (
         atom.b.value
@@ -44,8 +39,7 @@ def joined(
     """Σ_{a,b} e = Σ_k e[a := k // |b|, b := k % |b|], for as many pairs as possible; and that map.
 
     Reason: one long loop over memory that is contiguous. Exact in the reals (a reordering).
-    Condition: every load that depends on b reads along k without a gap.
-    """
+    Condition: every load that depends on b reads along k without a gap."""
     term, env = whole, dict[Var, Expr]()
     while pair := _contiguous_pair(term, shapes):
         a, b = pair

@@ -2,17 +2,11 @@
 
 In: prepared nodes. Out: `Cuts`. A stored node ends a kernel. The rules keep work from being
 multiplied and terms small; what could become one pass over an axis stays open (`soft`) and is
-decided by cost. Looks at structure only, never at what a node is for.
-"""
-
-from __future__ import annotations
+decided by cost. Looks at structure only, never at what a node is for."""
 
 from dataclasses import dataclass, field
 
-from luminal.ir.expr import prod
-from luminal.ir.graph import Graph, Node
-from luminal.ir.ops import PRIMITIVES
-from luminal.ir.view import Shape, View
+from luminal.ir import PRIMITIVES, Graph, Node, Shape, View, prod
 from luminal.rewrite.prepare import MAX_UNROLL, is_leaf
 
 LARGEST_DEPTH = 80

@@ -1,19 +1,13 @@
 """E-graph: classes of equal terms over named axes, built for directed rules.
 
 In: terms and unions. Out: classes, their nodes, free axes; frozen into `ir.space` values. Knows
-no rule. A class is an int; classes are made of nodes as terms are made of terms.
-"""
-
-from __future__ import annotations
+no rule. A class is an int; classes are made of nodes as terms are made of terms."""
 
 from collections.abc import Iterator
 from math import isfinite
 from typing import NamedTuple
 
-from luminal.ir.dtype import DType
-from luminal.ir.expr import Expr, Var
-from luminal.ir.space import Choice, Value
-from luminal.ir.term import REDUCTIONS, Scalar, Term
+from luminal.ir import REDUCTIONS, Choice, DType, Expr, Scalar, Term, Value, Var
 
 _LEAVES = ("load", "const", "index", "cond")
 

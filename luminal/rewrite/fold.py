@@ -1,13 +1,9 @@
 """Fold: what is exact while terms are built: constants, selections of constants, padded sums.
 
 In: an operation and its argument terms. Out: a simpler equal term, or None. Holds for every
-input bit by bit; rules that need e-classes are in `rules.py`.
-"""
+input bit by bit; rules that need e-classes are in `rules.py`."""
 
-from __future__ import annotations
-
-from luminal.ir.dtype import DType
-from luminal.ir.expr import Expr, Var, const, is_nonnegative
+from luminal.ir import DType, Expr, Var, const, is_nonnegative
 from luminal.ir.numeric import apply, cast, full
 from luminal.ir.term import Term, binary, constant, postorder, select, substitute
 
@@ -59,8 +55,7 @@ def selects_on(body: Term, axis: Var) -> bool:
 def padded_sum(a: Term, b: Term) -> Term | None:
     """a + b where each is a part padded with the neutral value and the parts do not overlap.
 
-    select(c, x, -0.0) + select(d, y, -0.0) = select(c, x, select(d, y, -0.0)) if not (c and d).
-    """
+    select(c, x, -0.0) + select(d, y, -0.0) = select(c, x, select(d, y, -0.0)) if not (c and d)."""
     left, right = _chain(a), _chain(b)
     if not left or not right:
         return None

@@ -2,18 +2,14 @@
 
 In: an e-graph class and the axes of a reduction. Out: parts that do and do not depend on those
 axes, coefficients of a sum. Adds nodes for the parts, never unions. An axis set `own` stands for
-the bound axes K below; "free of K" means that no axis of K occurs.
-"""
-
-from __future__ import annotations
+the bound axes K below; "free of K" means that no axis of K occurs."""
 
 from collections.abc import Iterable, Iterator
 from math import inf, isfinite
 
 import numpy as np
 
-from luminal.ir.dtype import DType
-from luminal.ir.expr import Var
+from luminal.ir import DType, Var
 from luminal.rewrite.egraph import EGraph, ENode
 
 _DEPTH = 24
@@ -62,8 +58,7 @@ def split(
     """c = free·rest ('mul') or free + rest ('add') with `free` free of K and no such part left in
     `rest`; None stands for 1 or 0.
 
-    (a + b)·s with s constant is split inside. Exact in the reals; one reassociation.
-    """
+    (a + b)·s with s constant is split inside. Exact in the reals; one reassociation."""
     c = graph.find(c)
     if not depends(graph, c, own):
         return c, None
@@ -101,8 +96,7 @@ def scaled(graph: EGraph, c: int, factor: float, depth: int = 0) -> int:
 
     factor·select(p, a, k) = select(p, factor·a, factor·k), and a finite factor·k that overflows
     becomes the largest finite number: as an exponent it is as good, and -inf there means that
-    a term is absent. Exact but for rounding, and for NaN or inf in a masked place.
-    """
+    a term is absent. Exact but for rounding, and for NaN or inf in a masked place."""
     value, dtype = graph.constant(c), graph.dtype(c)
     if factor == 1.0:
         return graph.find(c)

@@ -2,21 +2,16 @@
 
 In: prepared nodes, and the buffers of those that are stored: always read from there, or perhaps
 (`soft`). Out: terms, the pairs (term, load) that say what a soft node's buffer holds, and axis
-splits. Decides nothing: `cuts.py` chose the cuts.
-"""
-
-from __future__ import annotations
+splits. Decides nothing: `cuts.py` chose the cuts."""
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import reduce
 
+from luminal.ir import DType, Edge, Graph, Node, Term, boolean, f32, substitute
 from luminal.ir import term as terms
-from luminal.ir.dtype import DType, boolean, f32
 from luminal.ir.expr import Expr, Var, axis_var, const, to_expr
-from luminal.ir.graph import Edge, Graph, Node
 from luminal.ir.numeric import full, lowest
-from luminal.ir.term import Term, substitute
 from luminal.ir.view import Shape, axes_of
 from luminal.rewrite.axes import Split, divisors
 from luminal.rewrite.fold import fold, padded_sum, selects_on
@@ -81,8 +76,7 @@ class Lowering:
 
         x: f16 or bf16 = its f32 value before rounding, if `widen`. Reason: one pass over an axis
         must not round between its steps. More precise than the graph, but not bit-equal; values
-        are still rounded where they are stored.
-        """
+        are still rounded where they are stored."""
         return f32 if self.widen and dtype.is_float and dtype.bits == 16 else dtype
 
     def at(self, number: int, where: Shape) -> Term:

@@ -2,18 +2,13 @@
 
 In: a Graph. Out: a Graph without dead nodes (inputs stay) that also uses Where(c, a, b),
 Maximum(a, b), Copy(x): choices that the 15 primitives spell with stacks, and copies where an output
-or a scatter needs a buffer of its own. Computes no terms.
-"""
-
-from __future__ import annotations
+or a scatter needs a buffer of its own. Computes no terms."""
 
 from dataclasses import dataclass, field, replace
 
 from luminal.errors import InternalError
-from luminal.ir.dtype import boolean
-from luminal.ir.expr import const, is_nonnegative, to_expr
+from luminal.ir import Shape, View, axes_of, boolean, const, identity, is_nonnegative, to_expr
 from luminal.ir.graph import ConstantData, Edge, Graph, Node, Output
-from luminal.ir.view import Shape, View, axes_of, identity
 
 MAX_UNROLL = 4
 """Reductions of at most this constant extent that select on their axis are written out."""

@@ -1,10 +1,7 @@
 """Regions: parts of the graph between stored nodes, each unique one found once.
 
 In: a prepared graph and its cuts. Out: `Part`s, self-contained copies of a region with canonical
-numbering, and for every use the graph's numbers. Equal layers give equal parts.
-"""
-
-from __future__ import annotations
+numbering, and for every use the graph's numbers. Equal layers give equal parts."""
 
 from dataclasses import dataclass, replace
 

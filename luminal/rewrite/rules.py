@@ -2,18 +2,14 @@
 
 In: an e-graph and a node of it. Out: classes equal to the node. Directed: a rule adds a form that
 may be cheaper, never its inverse. Floating point: each holds up to the rounding of a reordered sum
-unless its docstring says exact. "Free of K": no axis of K occurs.
-"""
-
-from __future__ import annotations
+unless its docstring says exact. "Free of K": no axis of K occurs."""
 
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import wraps
 
-from luminal.ir.dtype import boolean, f32, f64, i32, i64
-from luminal.ir.expr import Expr, Var, prod
+from luminal.ir import Expr, Var, boolean, f32, f64, i32, i64, prod
 from luminal.rewrite.egraph import EGraph, ENode
 from luminal.rewrite.forms import (
     Form,
@@ -50,8 +46,7 @@ def factor_leaves_sum(graph: EGraph, node: ENode) -> Iterator[int]:
     """R1: Σ_K f·r = f·Σ_K r, f free of K; also inside rsum's values.
 
     Reason: f is multiplied once, and Σ r may be shared. Condition: sums in f32, f64 or integers,
-    so that f does not decide where a narrow accumulator rounds.
-    """
+    so that f does not decide where a narrow accumulator rounds."""
     if node.dtype in (f32, f64) or node.dtype.is_int:
         free, rest = split(graph, "mul", node.args[-1], frozenset(node.axes))
         if rest is None and node.op == "rsum":
@@ -65,8 +60,7 @@ def factor_leaves_sum(graph: EGraph, node: ENode) -> Iterator[int]:
 def factor_leaves_inner_loops(graph: EGraph, node: ENode) -> Iterator[int]:
     """R1 for some of the axes: Σ_{K,I} f·r = Σ_K f·Σ_I r, f free of I but not of K.
 
-    Reason: f (a scale per block) is multiplied once per block. Condition: as in R1.
-    """
+    Reason: f (a scale per block) is multiplied once per block. Condition: as in R1."""
     for inner in node.axes if len(node.axes) > 1 else ():
         free, rest = split(graph, "mul", node.args[0], frozenset((inner,)))
         if free is not None and rest is not None and depends(graph, free, node.axes):
@@ -78,8 +72,7 @@ def factor_leaves_inner_loops(graph: EGraph, node: ENode) -> Iterator[int]:
 def sum_of_invariant(graph: EGraph, node: ENode) -> Iterator[int]:
     """R2: Σ_K f = |K|·f, f free of K.
 
-    Reason: no loop. Exact in the reals. Condition: a constant |K|; f32, f64 or any integer type.
-    """
+    Reason: no loop. Exact in the reals. Condition: a constant |K|; f32, f64 or any integer type."""
     count = _count(node.axes).value
     if (node.dtype in (f32, f64) or node.dtype.is_int) and count is not None:
         if not depends(graph, node.args[0], node.axes):
@@ -97,8 +90,7 @@ def constant_leaves_maximum(graph: EGraph, node: ENode) -> Iterator[int]:
     """R3, R4: max_K (s·x + f) = s·max_K x + f, s a constant > 0, f free of K.
 
     Reason: the maximum of the bare x is the one that others share. Exact up to the rounding
-    of s·x + f. Condition: K is not empty, floats.
-    """
+    of s·x + f. Condition: K is not empty, floats."""
     free, rest = split(graph, "add", node.args[0], frozenset(node.axes))
     if rest is None or any(a.extent.lo < 1 for a in node.axes):
         return
@@ -116,8 +108,7 @@ def sum_of_powers(graph: EGraph, node: ENode) -> Iterator[int]:
     Reason: rsum needs one pass over K with no maximum known before. No exponent above 0 is formed
     in it. If f holds -max_K d in any spelling (s·max_K x with d = s·x + g, g free of K), the
     factor is exp2 of what is left, usually nothing. Condition: floats of 32 bits or more; d < inf
-    (where d is +inf or NaN both sides are NaN); K is not empty, or both sides are 0.
-    """
+    (where d is +inf or NaN both sides are NaN); K is not empty, or both sides are 0."""
     power, others = next(_exponents(graph, node), (None, ()))
     free, rest = (None, None) if power is None else split(graph, "add", power, frozenset(node.axes))
     if rest is None or graph.dtype(rest) != node.dtype:
@@ -157,8 +148,7 @@ def _settled(graph: EGraph, free: Form, rest: Form, axes: tuple[Var, ...]) -> Fo
 def _maximised(graph: EGraph, m: int, axes: tuple[Var, ...]) -> Iterator[int]:
     """x if class m is max_K x, or a selection of something else only where that is not finite.
 
-    Where it is -inf every exponent is -inf, and both sides of R5 are 0 times anything finite.
-    """
+    Where it is -inf every exponent is -inf, and both sides of R5 are 0 times anything finite."""
     yield from (x for (x,) in graph.args(m, "rmax", axes))
     for p, *ways in graph.args(m, "select"):
         found = regimes(graph, p)
@@ -174,8 +164,7 @@ def squares_from_mean(graph: EGraph, node: ENode) -> Iterator[int]:
 
     Reason: wsum needs one pass and merges partial results without cancellation. Exact in the
     reals. Condition: floats of 32 bits or more; the factor of Σ_K x is -1/|K|, as a number or as
-    recip of the symbolic count.
-    """
+    recip of the symbolic count."""
     for delta, other in graph.args(node.args[0], "mul"):
         form = linear(graph, delta) if graph.find(delta) == graph.find(other) else {}
         for m, factor in form.items():
@@ -220,8 +209,7 @@ def any_above(graph: EGraph, node: ENode) -> Iterator[int]:
 
     Reason: rsum_K(x, 1) is often needed anyway. It is at least 1 if some x is above -inf (the
     largest contributes exp2(0)) and 0 if none is. Exact. Condition: p compares x with ±inf only;
-    floats of 32 bits or more; a NaN counts as above -inf.
-    """
+    floats of 32 bits or more; a NaN counts as above -inf."""
     found = regimes(graph, node.args[0]) if node.dtype == boolean else None
     if found is None or found[1:] != (False, True, True):
         return
@@ -261,8 +249,7 @@ def common_power_cancels(graph: EGraph, node: ENode) -> Iterator[int]:
     """(2^m·a) / (2^m·b) = a / b.
 
     Reason: where a source sums powers without a stabiliser, R5 leaves the maximum in both sums.
-    Exact up to rounding. Condition: 2^m is neither 0 nor inf; where it is, the source is NaN.
-    """
+    Exact up to rounding. Condition: 2^m is neither 0 nor inf; where it is, the source is NaN."""
     for top, inverse in (node.args, node.args[::-1]):
         for (bottom,) in graph.args(inverse, "recip"):
             above, below = _powered(graph, top), _powered(graph, bottom)
@@ -280,8 +267,7 @@ def integer_sum_narrows(graph: EGraph, node: ENode) -> Iterator[int]:
     """Σ_K (x: i32 -> i64) = (Σ_K x): i32 -> i64.
 
     Reason: twice the lanes, and byte products may use dot-product instructions. Exact. Condition:
-    |x|·|K| < 2^31, from the dtypes that x is made of.
-    """
+    |x|·|K| < 2^31, from the dtypes that x is made of."""
     for (x,) in graph.args(node.args[0], "cast") if node.dtype == i64 else ():
         if graph.dtype(x) == i32 and _magnitude(graph, x, 0) * _count(node.axes).hi < 1 << 31:
             total = graph.make("sum", (x,), i32, node.axes)
@@ -291,8 +277,7 @@ def integer_sum_narrows(graph: EGraph, node: ENode) -> Iterator[int]:
 def cast_of_wider_integer(graph: EGraph, node: ENode) -> Iterator[int]:
     """(x: i32 -> i64) -> t = x: i32 -> t.
 
-    Reason: the wider integer need not exist. Exact: the value is the same.
-    """
+    Reason: the wider integer need not exist. Exact: the value is the same."""
     for (x,) in graph.args(node.args[0], "cast"):
         if (graph.dtype(x), graph.dtype(node.args[0])) == (i32, i64) and node.dtype != i64:
             yield x if node.dtype == i32 else graph.make("cast", (x,), node.dtype)

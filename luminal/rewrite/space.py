@@ -1,17 +1,12 @@
 """The rewriting pipeline: Graph -> prepared nodes -> cuts -> regions -> terms -> e-graphs -> Space.
 
-In: a Graph and the numerics policy. Out: a Space. This file only strings the steps together.
-"""
-
-from __future__ import annotations
+In: a Graph and the numerics policy. Out: a Space. This file only strings the steps together."""
 
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
-from luminal.ir.dtype import bf16, f16
-from luminal.ir.graph import ConstantData, Graph
-from luminal.ir.space import Call, Cut, Region, Result, Source, Space
+from luminal.ir import Call, ConstantData, Cut, Graph, Region, Result, Source, Space, bf16, f16
 from luminal.ir.term import Term, data, postorder, substitute
 from luminal.rewrite.axes import joined
 from luminal.rewrite.cuts import choose_cuts
@@ -26,8 +21,7 @@ def rewrite(graph: Graph, *, numerics: str) -> Space:
     """Every program that the rules find equal to `graph`.
 
     `numerics` is 'exact', 'relaxed' or 'fast'. Half-precision values are rounded only where they
-    are stored unless the policy is exact and the graph reads no half-precision tensor.
-    """
+    are stored unless the policy is exact and the graph reads no half-precision tensor."""
     graph = prepare(graph)
     halves = any(is_leaf(n) and n.dtype in (f16, bf16) for n in graph.nodes)
     parts, uses = split(graph, choose_cuts(graph, positions(graph)))

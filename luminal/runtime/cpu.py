@@ -1,10 +1,7 @@
 """The LLVM side of the CPU: text to object bytes, object bytes to addresses in this process.
 
 In: LLVM text, a Target. Out: object code (cacheable bytes) and linked libraries. llvmlite is
-loaded on first use and only here. Knows nothing of plans, kernels or threads.
-"""
-
-from __future__ import annotations
+loaded on first use and only here. Knows nothing of plans, kernels or threads."""
 
 import ctypes
 import itertools
@@ -62,8 +59,7 @@ def compile_object(llvm_text: str, target: Target) -> bytes:
     """Object code (ELF or Mach-O) of `llvm_text`: verified, no middle-end passes, codegen O2.
 
     InternalError if the text is malformed. Text that LLVM cannot select aborts the process, so
-    untrusted candidates are compiled in a worker.
-    """
+    untrusted candidates are compiled in a worker."""
     return _emit(llvm_text, target, "emit_object")
 
 
@@ -89,8 +85,7 @@ def link(
     unloaded when the last reference to them goes.
 
     Undefined symbols are looked up in `imports`, then in the process (libc, libm, Python).
-    InternalError if a symbol is missing (LLVM names it on standard error).
-    """
+    InternalError if a symbol is missing (LLVM names it on standard error)."""
     builder = llvm().JITLibraryBuilder()
     for data in objects:
         builder.add_object_img(data)

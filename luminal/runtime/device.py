@@ -1,10 +1,7 @@
 """What machine this is: the Target of the host CPU and how many threads to use.
 
 In: the operating system's description of the CPU. Out: a Target, counts of cores and cache
-sizes. Measures nothing slowly and compiles nothing.
-"""
-
-from __future__ import annotations
+sizes. Measures nothing slowly and compiles nothing."""
 
 import os
 import platform

@@ -1,10 +1,7 @@
 """The executor: a Program whose code is linked, with its memory, ready to be called.
 
 In: a Program, its object code, arrays or addresses. Out: arrays, or results at given addresses.
-Safe to call from several threads. Compiles nothing and chooses nothing.
-"""
-
-from __future__ import annotations
+Safe to call from several threads. Compiles nothing and chooses nothing."""
 
 import sys
 import time
@@ -15,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from luminal.errors import InternalError, OutOfRangeError, ShapeError
-from luminal.ir.plan import Buffer
-from luminal.ir.program import Program
+from luminal.ir import Buffer, Program
 from luminal.runtime import memory
 from luminal.runtime.cpu import link
 from luminal.runtime.device import thread_count
@@ -42,8 +38,7 @@ class Executor:
 
     `executor(*inputs)` takes arrays and returns a tuple of arrays; `run_pointers` takes addresses.
     `outputs` says where each result comes from, `fresh` lists the results that need storage, in
-    the order in which `run_pointers` expects their addresses. `arena_bytes` is the peak so far.
-    """
+    the order in which `run_pointers` expects their addresses. `arena_bytes` is the peak so far."""
 
     def __init__(
         self, program: Program, objects: Iterable[bytes], threads: int | None = None
@@ -111,8 +106,7 @@ class Executor:
         """Use these arrays, as they are now, for the constants of those names.
 
         Shapes and dtypes must be those of the plan. Repacked constants are packed anew if they
-        have changed, so this is also how a change inside an array takes effect.
-        """
+        have changed, so this is also how a change inside an array takes effect."""
         changed = dict(self._constants)
         for buffer in self.program.plan.buffers:
             if buffer.data is not None and buffer.data.name in weights:

@@ -2,10 +2,7 @@
 constants in the layout that kernels read.
 
 In: a Plan. Out: a `MemoryPlan` with storage roots, arena slots by lifetime, and a compiled
-function from the values of the dims to offsets. Allocates no arena and changes no plan.
-"""
-
-from __future__ import annotations
+function from the values of the dims to offsets. Allocates no arena and changes no plan."""
 
 import zlib
 from collections.abc import Callable, Iterable, Sequence
@@ -16,9 +13,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from luminal.errors import InternalError
-from luminal.ir import layout
-from luminal.ir.expr import Expr, Var, ceil_div, maximum, to_expr
-from luminal.ir.plan import Buffer, Plan
+from luminal.ir import Buffer, Expr, Plan, Var, ceil_div, layout, maximum, to_expr
 
 ALIGNMENT = 64
 _TYPICAL = 512  # the value of a dimension at which slots are compared
@@ -62,8 +57,7 @@ def memory_plan(plan: Plan) -> MemoryPlan:
     """Plans the memory of `plan`; InternalError if its aliases form a cycle.
 
     Temporaries go into slots, largest first, each into the first slot that is free during its
-    whole lifetime.
-    """
+    whole lifetime."""
     root = _roots(plan)
     spans: dict[str, tuple[int, int]] = {}  # the first and last kernel that touch a root
     for number, kernel in enumerate(plan.kernels):

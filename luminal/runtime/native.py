@@ -1,8 +1,7 @@
 """The runtime's own native code: LLVM text completed from native.ll, linked once a process.
 
 In: a triple and the platform's way to park a thread. Out: the functions `lm_*`, and blocks of
-words that they share with Python (CALL, POOL).
-"""
+words that they share with Python (CALL, POOL)."""
 
 from __future__ import annotations
 
@@ -65,8 +64,7 @@ def runtime_text(triple: str, python: bool = True, park: str = "") -> str:
     """LLVM text of the runtime for `triple`.
 
     `python` adds the CPython entry point; `park` is "futex" or "condition", by default the one
-    that the system has.
-    """
+    that the system has."""
     wanted = {
         "x86_64" if triple.startswith("x86_64") else "aarch64",
         park or ("futex" if "linux" in triple else "condition"),
@@ -107,8 +105,7 @@ class Runtime:
 
     `help(pool, number)` never returns, `call(block)` runs a prepared call; `method` is the address
     of the definition of a builtin function that does so for a block as its self, 0 outside
-    CPython. `spins_per_us` is how many pauses a thread executes in a microsecond.
-    """
+    CPython. `spins_per_us` is how many pauses a thread executes in a microsecond."""
 
     help: Callable[[int, int], None]
     call: Callable[[int], int]
@@ -119,8 +116,7 @@ class Runtime:
 def runtime(compiler: Callable[[str, Target], bytes] = compile_object) -> Runtime:
     """The native runtime, compiled (by `compiler`, which may cache) and linked once.
 
-    Without a lock, which a fork might leave locked: two threads at once may link two.
-    """
+    Without a lock, which a fork might leave locked: two threads at once may link two."""
     if not _RUNTIME:
         target, python = host_target(), _has_fastcall()
         _RUNTIME.append(_link(compiler(runtime_text(target.triple, python), target), python))

@@ -2,8 +2,7 @@
 large phases, and calls prepared as one block of words.
 
 In: a number of threads; kernels' addresses and where each argument comes from. Out: `Pool`,
-`Call`. Memory of a pool is never freed; after a fork it is reset and its workers start anew.
-"""
+`Call`. Memory of a pool is never freed; after a fork it is reset and its workers start anew."""
 
 from __future__ import annotations
 
@@ -34,8 +33,7 @@ class Pool(Block):
     """`threads` - 1 parked workers and the words they share with a caller.
 
     One caller at a time has the workers; a second one runs its plan alone on its own thread.
-    Call `ensure` before a run if not `started`.
-    """
+    Call `ensure` before a run if not `started`."""
 
     __slots__ = ("_native", "started", "threads")
 
@@ -108,8 +106,7 @@ class Call(Block):
     `values` holds first the `pointers` words that each call sets, then whatever the owner puts
     there, and last the address of the error word. `run(*pointers)` takes addresses (int) or arrays
     and returns the error word: 0 is success, -1 a wrong count, `UNFIT` an argument that is neither
-    an int nor a C-contiguous array.
-    """
+    an int nor a C-contiguous array."""
 
     __slots__ = (
         "_args", "_index", "_native", "_table", "arena", "constants", "dims", "run", "values",

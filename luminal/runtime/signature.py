@@ -1,10 +1,7 @@
 """What a compiled callable accepts: number, dtypes and shapes of its inputs, values of its dims.
 
 In: a Plan and the caller's objects. Out: NumPy arrays over the caller's memory and the dims, or a
-LuminalError that says what is wrong. Runs nothing.
-"""
-
-from __future__ import annotations
+LuminalError that says what is wrong. Runs nothing."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
@@ -13,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from luminal.errors import ArgumentError, DTypeError, ShapeError
-from luminal.ir.expr import Expr, Var, ceil_div
-from luminal.ir.plan import Buffer, Plan
+from luminal.ir import Buffer, Expr, Plan, Var, ceil_div
 from luminal.runtime.memory import compile_exprs
 
 Dims = tuple[int, ...]
@@ -34,8 +30,7 @@ class Signature:
 
     `known(*inputs)` is the fast path: the dims, if arrays of just these dtypes and shapes have
     been accepted before, else None (AttributeError or TypeError on other objects). `accept` is
-    the thorough way.
-    """
+    the thorough way."""
 
     __slots__ = ("_remembered", "_shapes", "_solvers", "_updated", "buffers", "dims", "known")
 

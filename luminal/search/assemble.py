@@ -2,16 +2,11 @@
 
 In: a Space and, per region, its kernels. Out: a Plan in the graph's order. Decides where memory
 is reused in place (scatter into a dead buffer, update of an input) and adds the copies that are
-needed where it may not be.
-"""
-
-from __future__ import annotations
+needed where it may not be."""
 
 from dataclasses import dataclass, field, replace
 
-from luminal.ir.expr import axis_var, to_expr
-from luminal.ir.plan import Buffer, Kernel, Plan, Store
-from luminal.ir.space import Result, Space
+from luminal.ir import Buffer, Kernel, Plan, Result, Space, Store, axis_var, to_expr
 from luminal.ir.term import Renaming, Term, load
 from luminal.search.pieces import pieces
 from luminal.search.roofline import Machine

@@ -2,20 +2,14 @@
 
 In: a Space, a Target, values for symbolic dimensions. Out: Plans without schedules, best first.
 Each region is solved once: which cuts are stored, then for every kernel the cheapest choice per
-value. Measures nothing and names no operator.
-"""
-
-from __future__ import annotations
+value. Measures nothing and names no operator."""
 
 from collections import Counter
 from dataclasses import dataclass
 from itertools import chain
 from math import prod
 
-from luminal.ir.expr import Var, to_expr
-from luminal.ir.plan import Plan, with_sizes
-from luminal.ir.space import Choice, Region, Space
-from luminal.ir.target import Target
+from luminal.ir import Choice, Plan, Region, Space, Target, Var, to_expr, with_sizes
 from luminal.ir.term import REDUCTIONS, Term, cast, make, postorder, rebuild, substitute
 from luminal.search import roofline
 from luminal.search.assemble import Picked, assemble
@@ -190,8 +184,7 @@ def rename_apart(term: Term) -> Term:
     scope.
 
     Nested loops get different names; loops beside each other keep a common one, so that they can
-    still run as one loop.
-    """
+    still run as one loop."""
     made: list[Var] = []
     memo: dict[Term, tuple[Term, frozenset[Var]]] = {}
 

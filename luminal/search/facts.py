@@ -1,8 +1,7 @@
 """Facts about a kernel that schedules rest on: sizes, strides, masks, reductions.
 
 In: a Kernel, its buffers, a Target and typical values of symbolic dimensions. Out: `Facts`, which
-answers questions about structure. Knows no operator: only axes, index coefficients and layouts.
-"""
+answers questions about structure. Knows no operator: only axes, index coefficients and layouts."""
 
 from __future__ import annotations
 
@@ -10,11 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from luminal.ir.dtype import DType, accumulator
+from luminal.ir import Buffer, DType, Kernel, Layout, Store, Target, accumulator, flatten
 from luminal.ir.expr import Binary, Expr, Var, axis_var, to_expr
-from luminal.ir.layout import Layout, flatten
-from luminal.ir.plan import Buffer, Kernel, Store
-from luminal.ir.target import Target
 from luminal.ir.term import REDUCTIONS, Term, data_atoms
 
 TYPICAL = 128
@@ -69,8 +65,7 @@ class Facts:
     """A kernel in the eyes of the scheduler.
 
     `free_layout` names the buffers whose layout may still be chosen. `limits` bounds the extent of
-    axes of which an enclosing loop leaves only a tile. `staged` terms are in local memory.
-    """
+    axes of which an enclosing loop leaves only a tile. `staged` terms are in local memory."""
 
     kernel: Kernel
     buffers: Mapping[str, Buffer]

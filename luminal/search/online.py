@@ -4,13 +4,9 @@ In: `Facts` and the whole kernel as a `Nest`. Out: `Candidate`s with an Online l
 the kernel has no such reduction. Structure: x(rows, j) weighs v(j, columns) over the summed axis j.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
-from luminal.ir.expr import Var
-from luminal.ir.plan import Online, Schedule
-from luminal.ir.term import REDUCTIONS, Term
+from luminal.ir import REDUCTIONS, Online, Schedule, Term, Var
 from luminal.search.facts import Facts
 from luminal.search.nest import Candidate, Keep, Nest, Point, Step, local
 

@@ -1,16 +1,12 @@
 """Pieces: a kernel that stores different things in different ranges of an axis, as one kernel each.
 
 In: a kernel whose value selects by ranges of one of its axes (parts laid end to end). Out: kernels
-that store the parts, each over its own range, so that no part pays for the others.
-"""
-
-from __future__ import annotations
+that store the parts, each over its own range, so that no part pays for the others."""
 
 from collections.abc import Iterator
 from dataclasses import replace
 
-from luminal.ir.expr import Expr, Var, axis_var, is_nonnegative, to_expr
-from luminal.ir.plan import Kernel, Store
+from luminal.ir import Expr, Kernel, Store, Var, axis_var, is_nonnegative, to_expr
 from luminal.ir.term import Term, cast, substitute
 
 _FEWEST = 3

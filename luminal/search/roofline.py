@@ -1,17 +1,12 @@
 """Roofline: an estimate of a kernel's time from its term alone, before it has a schedule.
 
 In: kernels, buffer sizes, a Target, values for symbolic dimensions. Out: microseconds, good for
-ranking programs against each other. Measures nothing.
-"""
-
-from __future__ import annotations
+ranking programs against each other. Measures nothing."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from luminal.ir.expr import Expr, Var
-from luminal.ir.target import Target
-from luminal.ir.term import REDUCTIONS, Term, postorder
+from luminal.ir import REDUCTIONS, Expr, Target, Term, Var, postorder
 
 WEIGHTS = {
     "log2": 12.0, "exp2": 12.0, "sin": 16.0, "sqrt": 6.0, "recip": 5.0, "add": 1.0, "mul": 1.0,

@@ -2,17 +2,12 @@
 
 In: a Kernel, its buffers, a Target, hints for symbolic dimensions and the buffers whose layout is
 still free. Out: `Candidate`s, best guess first. Structure alone decides: which axes occur where,
-with which strides, under which masks and reductions. Knows no operator, measures nothing.
-"""
-
-from __future__ import annotations
+with which strides, under which masks and reductions. Knows no operator, measures nothing."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 
-from luminal.ir.expr import Var, to_expr
-from luminal.ir.plan import Buffer, Item, Kernel, Loop, Schedule, Stage
-from luminal.ir.target import Target
+from luminal.ir import Buffer, Item, Kernel, Loop, Schedule, Stage, Target, Var, to_expr
 from luminal.ir.term import REDUCTIONS, Term, substitute
 from luminal.search.facts import Facts
 from luminal.search.nest import Candidate, Keep, Nest
@@ -34,8 +29,7 @@ def candidates(
 ) -> list[Candidate]:  # fmt: skip
     """Distinct schedules in a fixed order, best guess first; the plain loop nest is the last.
 
-    With `limit` only about so many of the best are made.
-    """
+    With `limit` only about so many of the best are made."""
     facts = Facts(kernel, buffers, target, hints or {}, free_layout)
     free = tuple(a for a in kernel.axes if facts.largest(a) > 1)
     stores = tuple(facts.store(s) for s in kernel.stores)
@@ -83,8 +77,7 @@ def _lane_of_rows(facts: Facts, nest: Nest, rows: list[Var], lanes: int) -> Var 
 def _statistic(facts: Facts, nest: Nest, r: Term, tiles: Mapping[Var, int]) -> tuple[Stage, Facts]:
     """The stage that computes one statistic for a tile of rows, and the facts behind it.
 
-    It keeps the biggest term around it that needs no further axis and no other statistic.
-    """
+    It keeps the biggest term around it that needs no further axis and no other statistic."""
     inside, whole = set(facts.walk(r)), r
     for t in facts.walk(*nest.values):
         within = set(facts.walk(t))
