@@ -13,6 +13,7 @@ from torch._dynamo.exc import TensorifyScalarRestartAnalysis
 from torch.fx import GraphModule
 
 from luminal.config import Config, from_environment
+from luminal.frontend.torch.collector import running
 from luminal.frontend.torch.fingerprint import fingerprint, shape_environment
 from luminal.frontend.torch.options import Options, parse
 from luminal.frontend.torch.prepass import prepass, writes
@@ -47,7 +48,8 @@ def _compiled(
     recorder = Recorder.start(key)
     check_sizes(gm, shape_environment(), writes(gm))
     try:
-        call, recipe = _tracing().trace(gm, example_inputs, chosen)
+        with running():
+            call, recipe = _tracing().trace(gm, example_inputs, chosen)
     except TensorifyScalarRestartAnalysis:
         recorder.store_restart(config)
         raise

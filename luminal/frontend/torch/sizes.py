@@ -23,6 +23,7 @@ from torch.fx import GraphModule, Interpreter, Node
 from torch.fx.experimental import _config as settings
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+from luminal.frontend.torch.collector import resting
 from luminal.frontend.torch.reports import count, forget
 
 __all__ = ["attempt", "check_sizes", "install"]
@@ -57,16 +58,17 @@ def install(backend: Callable[..., object]) -> None:
         if _STATE.active or _innermost(self._torchdynamo_orig_backend) is not backend:
             return convert(self, frame, entry, hooks, state, **rest)
         before, reports = dict(state), count()
-        try:
-            with _generic():
-                return convert(self, frame, entry, hooks, state, **rest)
-        except Exception:
-            if not _STATE.met:
-                raise
-        state.clear()
-        state.update(before)
-        forget(reports)
-        return convert(self, frame, entry, hooks, state, **rest)
+        with resting():
+            try:
+                with _generic():
+                    return convert(self, frame, entry, hooks, state, **rest)
+            except Exception:
+                if not _STATE.met:
+                    raise
+            state.clear()
+            state.update(before)
+            forget(reports)
+            return convert(self, frame, entry, hooks, state, **rest)
 
     def evaluated(
         self: Any, node: Any, size_oblivious: bool = False, *args: Any, **rest: Any
