@@ -1,4 +1,4 @@
-"""Interleaved timing: every contender runs once a round, so that drift hits all of them alike."""
+"""Interleaved timing: every contender has a turn a round, so that drift hits all of them alike."""
 
 import time
 from collections.abc import Callable
@@ -23,25 +23,44 @@ class Row:
         return min((p for p in peers if p in self.ms), key=self.ms.__getitem__)
 
 
-def interleave(name: str, contenders: dict[str, Callable[[], object]], seconds: float = 6.0) -> Row:
-    """Median time of each contender over interleaved rounds that fill about `seconds`.
+def rest(limit_s: float = 0.3) -> None:
+    """Wait until no thread of this process runs: after a call ONNX Runtime's threads spin for 50 ms
+    and those of PyTorch for 7 ms, on the cores that the next contender needs."""
+    end = time.perf_counter() + limit_s
+    while time.perf_counter() < end:
+        before = time.process_time()
+        time.sleep(0.004)
+        if time.process_time() - before < 0.0004:
+            return
 
-    Each turn has one run that is not timed: threads of the one before may still spin then.
-    """
-    for run in contenders.values():
-        run()
-        run()
+
+def turn(run: Callable[[], object], least_s: float = 0.03) -> float:
+    """Milliseconds of one call at rest: the median of at least one timed call and `least_s` of
+    them, after two that warm the caches and wake the threads (one, if a call is long)."""
+    rest()
     start = time.perf_counter()
+    run()
+    if time.perf_counter() - start < least_s:
+        run()
+    times, start = list[float](), time.perf_counter()
+    while not times or time.perf_counter() - start < least_s:
+        begin = time.perf_counter()
+        run()
+        times.append((time.perf_counter() - begin) * 1e3)
+    return median(times)
+
+
+def interleave(name: str, contenders: dict[str, Callable[[], object]], seconds: float = 6.0) -> Row:
+    """Median time of each contender over interleaved turns that fill about `seconds`."""
     for run in contenders.values():
         run()
-    rounds = max(5, min(400, int(seconds / 2 / max(1e-6, time.perf_counter() - start))))
+        run()
     times: dict[str, list[float]] = {label: [] for label in contenders}
-    for _ in range(rounds):
+    start, rounds = time.perf_counter(), 0
+    while rounds < 5 or time.perf_counter() - start < seconds:
         for label, run in contenders.items():
-            run()
-            start = time.perf_counter()
-            run()
-            times[label].append((time.perf_counter() - start) * 1e3)
+            times[label].append(turn(run))
+        rounds += 1
     return Row(name, {label: median(t) for label, t in times.items()})
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import prod
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from luminal.runtime.cpu import compile_object
 from luminal.runtime.executor import Executor
 from luminal.search.strategy import Outcome, Trial
 
+PERIOD = (1 << 20) - 3  # odd, so that no row or block repeats another
 TOLERANCE = {64: 1e-9, 32: 2e-4, 16: 2e-2}
 
 
@@ -65,12 +67,8 @@ def _bench(
     target: Target, threads: int, seed: int,
 ) -> _Bench:  # fmt: skip
     """Kept while a candidate is measured in turn with others."""
-    sizes, rng = dict(dims), np.random.default_rng(seed)
-    limits = _index_limits(kernel, sizes)
-    bits: dict[str, np.ndarray] = {}
-    for b in sorted(buffers, key=lambda b: kernel.arguments().index(b.name)):
-        shape = tuple(max(0, e.evaluate(sizes)) for e in b.shape)
-        bits[b.name] = _aligned(_random_bits(shape, b.dtype, limits.get(b.name, 0), rng))
+    sizes = dict(dims)
+    bits = _contents(replace(kernel, schedule=None), buffers, dims, seed)
     plan = _kernel_plan(kernel, buffers, sizes, bits)
     program = generate(plan, target)
     objects = [compile_object(code.source, target) for code in program.codes]
@@ -78,6 +76,21 @@ def _bench(
     results = [executor.outputs[n].buffer.name for n in executor.fresh]
     ins, outs = ([bits[n].ctypes.data for n in names] for names in (plan.inputs, results))
     return _Bench(executor, bits, (ins, outs, tuple(sizes[v.name] for v in plan.dims)))
+
+
+@lru_cache(maxsize=1)
+def _contents(
+    kernel: Kernel, buffers: tuple[Buffer, ...], dims: tuple[tuple[str, int], ...], seed: int
+) -> dict[str, np.ndarray]:
+    """Random contents of the buffers, the same arrays for every candidate of one kernel: they and
+    their packed copies are made once."""
+    sizes, rng = dict(dims), np.random.default_rng(seed)
+    limits = _index_limits(kernel, sizes)
+    bits: dict[str, np.ndarray] = {}
+    for b in sorted(buffers, key=lambda b: kernel.arguments().index(b.name)):
+        shape = tuple(max(0, e.evaluate(sizes)) for e in b.shape)
+        bits[b.name] = _aligned(_random_bits(shape, b.dtype, limits.get(b.name, 0), rng))
+    return bits
 
 
 def _kernel_plan(
@@ -105,7 +118,9 @@ def _kernel_plan(
 def _random_bits(
     shape: tuple[int, ...], dtype: DType, limit: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Random contents of a buffer; integers stay in [0, limit) if limit > 0."""
+    """Random contents of a buffer; integers stay in [0, limit) if limit > 0. Large ones repeat."""
+    if prod(shape) > PERIOD and dtype.bits >= 8:
+        return np.resize(_random_bits((PERIOD,), dtype, limit, rng), shape)
     if dtype.bits == 4:
         return rng.integers(0, 256, (*shape[:-1], -(-shape[-1] // 2)), np.uint8)
     if dtype.kind == "b":
