@@ -22,6 +22,7 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from assets import fetch  # noqa: E402
 from blocks import BLOCKS  # noqa: E402
+from gemm import gemm_lines  # noqa: E402
 from models import SUITE, minilm  # noqa: E402
 from peers import PEERS, contenders  # noqa: E402
 from timing import Row, interleave, plot, table  # noqa: E402
@@ -159,7 +160,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--seconds", type=float, default=6.0, help="per row")
-    parser.add_argument("--only", default="", help="models, attention, overhead or llm")
+    parser.add_argument("--only", default="", help="models, attention, gemm, overhead or llm")
     parser.add_argument("--peers", default=",".join(PEERS), help="what to compare, by comma")
     parser.add_argument("--model", default="", help="only models whose name contains this")
     parser.add_argument("--dry", action="store_true", help="print only")
@@ -178,6 +179,12 @@ def main() -> None:
         spelled = list(attention_rows(args.seconds))
         parts += ["## Attention written out, against the fused operator\n",
                   table(spelled, ("eager",)), ""]  # fmt: skip
+    if args.only in ("", "gemm"):
+        parts += [
+            "## Matrix products with a constant\n",
+            *gemm_lines(args.seconds / 2, args.threads),
+            "",
+        ]
     if args.only in ("", "overhead"):
         parts += ["## Call overhead\n", *overhead_lines(), ""]
     if args.only in ("", "llm"):

@@ -18,7 +18,7 @@ import numpy as np
 from luminal.runtime.cpu import keep_forever
 from luminal.runtime.native import CALL, POOL, Block, Runtime, runtime
 
-SPIN_US = 10.0  # how long a thread looks for work before it parks
+SPIN_US = 100.0  # how long a thread looks for work before it parks: the gap between two calls
 BATCH_NS = 3_000  # the least work worth a claim
 WAKE_NS = 25_000  # the least phase worth waking a parked thread
 SERIAL_NS = 60_000  # a plan below this total stays on the calling thread
