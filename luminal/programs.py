@@ -6,7 +6,7 @@ process, and object code. Damaged or foreign entries count as missing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
@@ -37,10 +37,16 @@ def versions() -> str:
     return digest(llvm, *stamps)
 
 
-def native_function(source: str, name: str) -> tuple[object, int]:
-    """A function of LLVM text, linked into this process: what keeps it alive, and its address."""
-    library = link([compile_object(source, select_target("native"))], [name])
-    return library, library[name]
+def native_functions(
+    source: str, names: Sequence[str], imports: Mapping[str, int]
+) -> Mapping[str, int]:
+    """Functions of LLVM text, linked into this process, as long as the result lives: addresses."""
+    return link([compile_object(source, select_target("native"))], names, imports)
+
+
+def has_builtins() -> bool:
+    """True where native code may be the body of builtin functions of Python."""
+    return bool(runtime().method)
 
 
 def _with_data(program: Program, change: Callable[[ConstantData], ConstantData]) -> Program:

@@ -43,6 +43,7 @@ class _Writer:
     lines: list[_Line] = field(default_factory=list)
     env: dict[str, object] = field(default_factory=dict)
     names: dict[Node, str] = field(default_factory=dict)
+    inputs: tuple[str, ...] = ()
     _used: set[str] = field(default_factory=set)
 
     def emit(self, text: str, defines: str = "") -> None:
@@ -149,10 +150,7 @@ def assemble(
 
 def _entry(writer: _Writer) -> None:
     inputs = [n for n in writer.gm.graph.nodes if n.op == "placeholder"]
-    names = [writer.define(n) for n in inputs]
-    if names:
-        writer.emit("".join(n + ", " for n in names) + "= args")
-        writer.emit("args.clear()")
+    writer.inputs = tuple(writer.define(n) for n in inputs)
     for symbol, (node, dim) in writer.symbols.sources.items():
         place = "" if dim is None else f".shape[{dim}]"
         writer.emit(f"{symbol} = {writer.use(node)}{place}")
@@ -257,9 +255,9 @@ def _finish(writer: _Writer, kept: set[str]) -> Recipe:
     dying: dict[int, list[str]] = {}
     for name, position in last.items():
         dying.setdefault(position, []).append(name)
-    source = ["def call(args):"]
+    source = []
     for position, line in enumerate(writer.lines):
         source.append("    " + line.text)
         if position in dying and not line.text.startswith("return"):
             source.append("    del " + ", ".join(dying[position]))
-    return Recipe("\n".join(source), writer.env)
+    return Recipe(writer.inputs, "\n".join(source), writer.env)

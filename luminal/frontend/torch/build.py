@@ -212,6 +212,6 @@ def build(
 
 
 def _may_bind(tensor: torch.Tensor) -> bool:
-    """True for a dense tensor of several elements: two of those never compare equal by value."""
+    """True for a dense tensor of several elements."""
     plain = tensor.layout == torch.strided and tensor.device.type == "cpu"
     return plain and tensor.dtype in DTYPES and tensor.numel() > 1 and is_dense(tensor)

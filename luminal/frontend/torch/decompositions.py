@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch._decomp import core_aten_decompositions, get_decompositions
 
-from luminal.frontend.torch import sdpa, special
+from luminal.frontend.torch import grouped, sdpa, special
 from luminal.frontend.torch.encoder_layer import encoder_layer
 
 __all__ = ["table"]
@@ -39,9 +39,13 @@ def _grid_sampler_2d(x: Tensor, grid: Tensor, mode: int, padding: int, align: bo
     return get_decompositions([overload])[overload](x, grid, mode, padding, align)
 
 
-@cache
 def table() -> dict[torch._ops.OperatorBase, Callable[..., object]]:
     """The decompositions to trace with."""
+    return _builtin() | grouped.table()
+
+
+@cache
+def _builtin() -> dict[torch._ops.OperatorBase, Callable[..., object]]:
     aten = torch.ops.aten
     found = dict(core_aten_decompositions())
     found |= get_decompositions([getattr(aten, n) for n in _MORE if hasattr(aten, n)])

@@ -85,7 +85,7 @@ class Recorder:
 
     def store_restart(self, config: Config) -> None:
         """To be called when tracing asks Dynamo to start again."""
-        self._put(config, Recipe("", {}), None, [], (*TensorifyState.force_specializations,))
+        self._put(config, Recipe((), "", {}), None, [], (*TensorifyState.force_specializations,))
 
     def _put(self, config: Config, *entry: object) -> None:
         if self.key is not None:

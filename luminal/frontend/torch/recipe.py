@@ -9,15 +9,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 
 from luminal.frontend.torch.storage import Recycler, allocator
 from luminal.frontend.torch.weights import Weights
 
-__all__ = ["Bound", "Entry", "Fresh", "Function", "PartRecipe", "Recipe", "bind", "exact"]
+__all__ = [
+    "Bound",
+    "Entry",
+    "Fresh",
+    "Function",
+    "PartRecipe",
+    "Recipe",
+    "bind",
+    "exact",
+    "unboxed",
+]
 
 Function = Callable[[list[object]], tuple[object, ...]]
 
@@ -37,10 +47,11 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What the lines of a part call: whether weights are stale, how to bind them, the kernels."""
+    """What the lines of a part call: which weight has changed (-1: none), how to bind the weights
+    of now, the kernels."""
 
-    stale: Callable[[tuple[torch.Tensor, ...]], dict[str, np.ndarray] | None]
-    rebind: Callable[[dict[str, np.ndarray]], None]
+    changed: Callable[..., int]
+    refresh: Callable[..., None]
     run_pointers: Callable[..., object]
 
     @classmethod
@@ -48,7 +59,9 @@ class Bound:
         """The functions of an executor whose weights are remembered as they are now."""
         constants = [b for b in executor.program.plan.buffers if b.kind == "constant"]
         weights.watch({b.data.name for b in constants if b.data is not None and b.layout})
-        return cls(weights.stale, executor.rebind, executor.run_pointers)
+        return cls(
+            weights.changed, partial(weights.refresh, executor.rebind), executor.run_pointers
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +77,9 @@ class PartRecipe:
 
 @dataclass(slots=True)
 class Recipe:
-    """Source of `call(args)`, its constants, and the parts by position."""
+    """Source of the body of a function of `inputs`, its constants, and the parts by position."""
 
+    inputs: tuple[str, ...]
     source: str
     constants: dict[str, object]
     parts: dict[int, PartRecipe] = field(default_factory=dict)
@@ -101,8 +115,21 @@ def bind(recipe: Recipe, parts: Mapping[int, Bound]) -> Function:
             case Entry(part, entry):
                 value = getattr(parts[part], entry)
         environment[name] = value
-    exec(compile(recipe.source, "<luminal.torch>", "exec"), environment)
-    function: Any = environment["call"]
+    listed = "".join(name + ", " for name in recipe.inputs)
+    take = f"    {listed}= args\n    args.clear()\n" if listed else ""
+    function = _made(f"def call(args):\n{take}", recipe, environment)
     function._boxed_call = True
-    function.source, function.recipe = recipe.source, recipe
+    return function
+
+
+def unboxed(function: Function) -> Callable[..., tuple[object, ...]]:
+    """The same callable with an argument for each input."""
+    recipe: Recipe = function.recipe  # type: ignore[attr-defined]
+    return _made(f"def call({', '.join(recipe.inputs)}):\n", recipe, function.__globals__)  # type: ignore[attr-defined]
+
+
+def _made(head: str, recipe: Recipe, environment: dict[str, object]) -> Any:
+    exec(compile(head + recipe.source, "<luminal.torch>", "exec"), environment)
+    function: Any = environment.pop("call")
+    function.source, function.recipe = head + recipe.source, recipe
     return function

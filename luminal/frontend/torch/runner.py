@@ -43,7 +43,7 @@ def compile_part(
     report.cache_hit = stats.cache == "hit"
     report.arena_bytes += stats.arena_bytes
     part.bound = Bound.of(compiled.executor, weights)
-    native = _native(part, compiled, weights)
+    native = _native(part, compiled, weights, part.bound)
     part.run = native
     if options.verify:
         part.run = _verified(native, _oracle(part), report)
@@ -66,7 +66,7 @@ def _recipe(part: Part, compiled: Compiled, weights: Weights) -> PartRecipe | No
                       compiled.plan.inputs, compiled.executor.fresh)  # fmt: skip
 
 
-def _native(part: Part, compiled: Compiled, weights: Weights) -> Runner:
+def _native(part: Part, compiled: Compiled, weights: Weights, bound: Bound) -> Runner:
     plan, executor = compiled.plan, compiled.executor
     place = {part.names[n]: i for i, n in enumerate(part.inputs)}
     takes = [place[name] for name in plan.inputs]
@@ -74,15 +74,14 @@ def _native(part: Part, compiled: Compiled, weights: Weights) -> Runner:
     fresh = list(executor.fresh)
     copies = _copies(part, compiled)
     watched = [place[name] for name in weights.names]
-    stale, rebind = weights.stale, compiled.rebind
     pointers = compiled.run_pointers
     plain_dims = order == list(range(len(part.dims)))
 
     def run(
         inputs: tuple[torch.Tensor, ...], outputs: tuple[torch.Tensor, ...], dims: tuple[int, ...]
     ) -> None:
-        if watched and (arrays := stale(tuple([inputs[i] for i in watched]))):
-            rebind(arrays)
+        if watched and bound.changed(*(current := [inputs[i] for i in watched])) >= 0:
+            bound.refresh(*current)
         pointers(
             [inputs[i].data_ptr() for i in takes],
             [outputs[i].data_ptr() for i in fresh],
@@ -104,9 +103,9 @@ def _direct(part: Part, compiled: Compiled, weights: Weights) -> Emitter:
     ) -> list[str]:
         lines = []
         if weights.names:
-            watched = "".join(inputs[place[name]] + ", " for name in weights.names)
-            stale, rebind = name_of("stale"), name_of("rebind")
-            lines.append(f"if (w := {stale}(({watched}))): {rebind}(w)")
+            watched = ", ".join(inputs[place[name]] for name in weights.names)
+            changed, refresh = name_of("changed"), name_of("refresh")
+            lines.append(f"if {changed}({watched}) >= 0: {refresh}({watched})")
         takes = "".join(f"{inputs[place[name]]}.data_ptr(), " for name in plan.inputs)
         gives = "".join(f"{outputs[i]}.data_ptr(), " for i in compiled.executor.fresh)
         if order != list(range(len(part.dims))):

@@ -1,8 +1,9 @@
-"""A native look at many tensors at once: have their addresses, versions or sampled words changed?
+"""A native look at many tensors at once: are they the same objects, and have their addresses,
+versions or sampled words changed?
 
-In: tensors, and which of them were copied. Out: `Watch.changed()`, about 30 ns a tensor. Made of a
-few lines of LLVM text over two functions of PyTorch; `Watch.create` gives None where this version
-of PyTorch lacks one of them.
+In: tensors, and which of them were copied. Out: `Watch.changed(*tensors)`, about 10 ns a tensor.
+Made of a few lines of LLVM text over two functions of PyTorch; `Watch.create` gives None where this
+version of PyTorch lacks one of them.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -17,45 +19,64 @@ import numpy as np
 import torch
 
 from luminal.errors import LuminalError
-from luminal.programs import native_function
+from luminal.programs import has_builtins, native_functions
 
 __all__ = ["SAMPLES", "Watch", "sampled"]
 
 SAMPLES = 16
-_FIELDS = 7  # handle, address, version or -1, first and step of the samples, their number, hash
+_METH_FASTCALL = 0x80
+_FIELDS = 8  # object, handle, address, version or -1, first and step of the samples, number, hash
 _TEXT = """
-define i64 @luminal_watch(ptr %table, i64 %count, i64 %write, ptr %data_of, ptr %version_of) {
+declare i32 @aoti_torch_get_data_ptr(ptr, ptr)
+declare i64 @_ZNK2at10TensorBase8_versionEv(ptr)
+declare ptr @PyLong_AsVoidPtr(ptr)
+declare ptr @PyLong_FromLong(i64)
+
+define ptr @luminal_watch(ptr %self, ptr %objects, i64 %count) {
+  %table = call ptr @PyLong_AsVoidPtr(ptr %self)
+  %first = call i64 @luminal_look(ptr %table, ptr %objects, i64 %count, i64 0)
+  %result = call ptr @PyLong_FromLong(i64 %first)
+  ret ptr %result
+}
+
+define i64 @luminal_look(ptr %table, ptr %objects, i64 %count, i64 %write) {
 entry:
   %slot = alloca ptr
   %some = icmp sgt i64 %count, 0
   br i1 %some, label %one, label %same
 one:
   %i = phi i64 [0, %entry], [%i2, %next]
-  %at = mul i64 %i, 7
-  %row = getelementptr i64, ptr %table, i64 %at
-  %handle = load ptr, ptr %row
-  %e = call i32 %data_of(ptr %handle, ptr %slot)
+  %row = getelementptr [8 x i64], ptr %table, i64 %i
+  %op = getelementptr i64, ptr %objects, i64 %i
+  %object = load i64, ptr %op
+  %known = load i64, ptr %row
+  %other = icmp ne i64 %object, %known
+  br i1 %other, label %differs, label %look
+look:
+  %p0 = getelementptr i64, ptr %row, i64 1
+  %handle = load ptr, ptr %p0
+  %e = call i32 @aoti_torch_get_data_ptr(ptr %handle, ptr %slot)
   %place = load i64, ptr %slot
-  %p1 = getelementptr i64, ptr %row, i64 1
+  %p1 = getelementptr i64, ptr %row, i64 2
   %old1 = load i64, ptr %p1
   %d1 = icmp ne i64 %place, %old1
-  %p2 = getelementptr i64, ptr %row, i64 2
+  %p2 = getelementptr i64, ptr %row, i64 3
   %old2 = load i64, ptr %p2
   %versioned = icmp ne i64 %old2, -1
   br i1 %versioned, label %ask, label %asked
 ask:
-  %v = call i64 %version_of(ptr %handle)
+  %v = call i64 @_ZNK2at10TensorBase8_versionEv(ptr %handle)
   br label %asked
 asked:
-  %version = phi i64 [-1, %one], [%v, %ask]
+  %version = phi i64 [-1, %look], [%v, %ask]
   %d2 = icmp ne i64 %version, %old2
-  %p3 = getelementptr i64, ptr %row, i64 3
+  %p3 = getelementptr i64, ptr %row, i64 4
   %first = load i64, ptr %p3
-  %p4 = getelementptr i64, ptr %row, i64 4
+  %p4 = getelementptr i64, ptr %row, i64 5
   %step = load i64, ptr %p4
-  %p5 = getelementptr i64, ptr %row, i64 5
+  %p5 = getelementptr i64, ptr %row, i64 6
   %samples = load i64, ptr %p5
-  %p6 = getelementptr i64, ptr %row, i64 6
+  %p6 = getelementptr i64, ptr %row, i64 7
   %old6 = load i64, ptr %p6
   %moved = or i1 %d1, %d2
   %reads = icmp sgt i64 %samples, 0
@@ -98,7 +119,17 @@ same:
   ret i64 -1
 }
 """
-Native = Callable[[int, int, int], int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Native:
+    """`look(table, objects, count, write)`; the words of the PyMethodDef of a builtin function that
+    looks at the table whose address is its self, if there may be one; how to free a handle."""
+
+    code: object
+    look: Callable[[int, int, int, int], int]
+    method: object
+    free: Callable[[int], object]
 
 
 def sampled(tensor: torch.Tensor) -> tuple[int, int, int]:
@@ -110,45 +141,47 @@ def sampled(tensor: torch.Tensor) -> tuple[int, int, int]:
 
 
 @cache
-def _native() -> Native | None:
+def _native() -> _Native | None:
     try:
         folder = Path(torch.__file__).parent / "lib"
         library = ctypes.CDLL(str(next(folder.glob("libtorch_cpu.*"))))
-        functions = (library.aoti_torch_get_data_ptr, library._ZNK2at10TensorBase8_versionEv)
-        extra = [ctypes.cast(f, ctypes.c_void_p).value for f in functions]
-        code, start = native_function(_TEXT, "luminal_watch")
+        functions = ("aoti_torch_get_data_ptr", "_ZNK2at10TensorBase8_versionEv")
+        found = {n: library[n] for n in functions}
+        found |= {n: ctypes.pythonapi[n] for n in ("PyLong_AsVoidPtr", "PyLong_FromLong")}
+        imports = {n: ctypes.cast(f, ctypes.c_void_p).value or 0 for n, f in found.items()}
+        code = native_functions(_TEXT, ("luminal_watch", "luminal_look"), imports)
         torch._C._aoti.unsafe_alloc_void_ptrs_from_tensors([])
-        _ = library.aoti_torch_delete_tensor_object
+        free = library.aoti_torch_delete_tensor_object
     except (AttributeError, OSError, StopIteration, LuminalError, TypeError):
         return None
-    words = ctypes.c_int64
-    call = ctypes.CFUNCTYPE(words, *[words] * 5)(start)
-
-    def run(table: int, count: int, write: int) -> int:
-        return call(table, count, write, *extra)
-
-    run.code = code  # type: ignore[attr-defined]
-    run.free = library.aoti_torch_delete_tensor_object  # type: ignore[attr-defined]
-    run.free.argtypes = [ctypes.c_void_p]  # type: ignore[attr-defined]
-    return run
+    free.argtypes = [ctypes.c_void_p]
+    word = ctypes.c_int64
+    look = ctypes.PYFUNCTYPE(word, *[word] * 4)(code["luminal_look"])
+    name = ctypes.cast(ctypes.c_char_p(b"changed"), ctypes.c_void_p).value
+    method = (ctypes.c_void_p * 4)(name, code["luminal_watch"], _METH_FASTCALL, None)
+    return _Native(code, look, method if has_builtins() else None, free)
 
 
 class Watch:
-    """Tensors under watch: `changed()` is the number of the first that changed, or -1."""
+    """Tensors under watch. `changed(*tensors)` is the number of the first that is another object or
+    no longer as it was, or -1; `remember` puts others under watch."""
+
+    __slots__ = ("__weakref__", "_handles", "_native", "_objects", "_table", "changed")
 
     def __init__(
-        self, tensors: Collection[torch.Tensor], copied: Collection[int], native: Native
+        self, tensors: Collection[torch.Tensor], copied: Collection[int], native: _Native
     ) -> None:
         self._native = native
-        handles = torch._C._aoti.unsafe_alloc_void_ptrs_from_tensors(list(tensors))
-        weakref.finalize(self, _release, native, handles)
-        self._table = np.zeros((len(handles), _FIELDS), np.int64)
-        for number, (tensor, handle) in enumerate(zip(tensors, handles, strict=True)):
-            version = 0 if number in copied and not tensor.is_inference() else -1
-            samples = sampled(tensor) if number in copied else (0, 0, 0)
-            self._table[number, :6] = [_address(handle), 0, version, *samples]
-        self._place, self._count = self._table.ctypes.data, len(handles)
-        native(self._place, self._count, 1)
+        self._handles: list[object] = []
+        weakref.finalize(self, _release, native, self._handles)
+        self._table = np.zeros((len(tensors), _FIELDS), np.int64)
+        self.remember(tensors, copied)
+        self.changed: Callable[..., int] = self._by_ctypes
+        if native.method is not None:
+            create = ctypes.pythonapi.PyCFunction_NewEx
+            create.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
+            create.restype = ctypes.py_object
+            self.changed = create(ctypes.addressof(native.method), self._table.ctypes.data, None)
 
     @classmethod
     def create(cls, tensors: Collection[torch.Tensor], copied: Collection[int]) -> Watch | None:
@@ -156,9 +189,24 @@ class Watch:
         native = _native()
         return None if native is None else cls(tensors, copied, native)
 
-    def changed(self) -> int:
-        """The number of the first tensor that is no longer as it was, or -1."""
-        return self._native(self._place, self._count, 0)
+    def remember(self, tensors: Collection[torch.Tensor], copied: Collection[int]) -> None:
+        """Watches these, as many as before, as they are now. Another thread may ask meanwhile."""
+        handles = torch._C._aoti.unsafe_alloc_void_ptrs_from_tensors(list(tensors))
+        table = np.zeros_like(self._table)
+        for number, (tensor, handle) in enumerate(zip(tensors, handles, strict=True)):
+            version = 0 if number in copied and not tensor.is_inference() else -1
+            samples = sampled(tensor) if number in copied else (0, 0, 0)
+            table[number, :7] = [id(tensor), _address(handle), 0, version, *samples]
+        objects = np.ascontiguousarray(table[:, 0])
+        self._native.look(table.ctypes.data, objects.ctypes.data, len(table), 1)
+        self._objects = tuple(tensors)  # as long as their ids are in the table
+        self._table[:] = table
+        old, self._handles[:] = [*self._handles], handles
+        _release(self._native, old)
+
+    def _by_ctypes(self, *tensors: torch.Tensor) -> int:
+        objects = np.array([id(t) for t in tensors], np.int64)
+        return self._native.look(self._table.ctypes.data, objects.ctypes.data, len(objects), 0)
 
 
 def _address(handle: object) -> int:
@@ -169,6 +217,6 @@ def _address(handle: object) -> int:
     return get(handle, None)
 
 
-def _release(native: Native, handles: Collection[object]) -> None:
+def _release(native: _Native, handles: Collection[object]) -> None:
     for handle in handles:
-        native.free(_address(handle))  # type: ignore[attr-defined]
+        native.free(_address(handle))

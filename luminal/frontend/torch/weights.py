@@ -1,6 +1,6 @@
 """Weights: parameters that a compiled part may have repacked, and the check that they are current.
 
-In: the parameters by name. Out: arrays over their memory for the compiler, and `stale`, asked at
+In: the parameters by name. Out: arrays over their memory for the compiler, and `changed`, asked at
 each call: identity and address of all; version and sampled words of those that were repacked. The
 samples find writes that no version counter sees (`.data.add_`, fused optimisers, NumPy); a write
 to few elements through `.data` or NumPy may be missed.
@@ -8,7 +8,8 @@ to few elements through `.data` or NumPy may be missed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import operator
+from collections.abc import Callable, Collection, Mapping
 
 import numpy as np
 import torch
@@ -21,15 +22,16 @@ State = tuple[int, int, bytes]
 
 
 class Weights:
-    """The weights of one part; `names` in the order in which `stale` takes tensors."""
+    """The weights of one part; `names` in the order in which tensors are given. `changed(*tensors)`
+    is -1 as long as they are the same tensors with the same data."""
 
     def __init__(self, tensors: Mapping[str, torch.Tensor], freeze: bool) -> None:
         self.names = list(tensors)
-        self._freeze = freeze
         self._tensors: tuple[torch.Tensor, ...] = tuple(tensors.values())
         self._packed: frozenset[int] = frozenset()
         self._watch: Watch | None = None
         self._states: list[State] = []
+        self.changed: Callable[..., int] = _never if freeze else self._compared
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The memory of each, in the order of its strides, not copied."""
@@ -38,38 +40,35 @@ class Weights:
     def watch(self, packed: Collection[str]) -> None:
         """Remembers the state of now; `packed` are the names of those that were copied."""
         self._packed = frozenset(i for i, name in enumerate(self.names) if name in packed)
-        self._remember()
-
-    def _remember(self) -> None:
-        self._watch = Watch.create(self._tensors, self._packed)
         self._states = self._look(self._tensors)
+        if self.names and self.changed is not _never:
+            self._watch = Watch.create(self._tensors, self._packed)
+            self.changed = self._watch.changed if self._watch is not None else self._compared
+
+    def refresh(
+        self, rebind: Callable[[dict[str, np.ndarray]], None], *tensors: torch.Tensor
+    ) -> None:
+        """Binds those weights that are other tensors or hold other data than before."""
+        found = self._look(tensors)
+        rebind({
+            name: memory_view(tensor)
+            for n, (name, tensor) in enumerate(zip(self.names, tensors, strict=True))
+            if tensor is not self._tensors[n] or found[n] != self._states[n]
+        })  # fmt: skip
+        self._tensors, self._states = tensors, found
+        if self._watch is not None:
+            self._watch.remember(tensors, self._packed)
 
     def _look(self, tensors: tuple[torch.Tensor, ...]) -> list[State]:
         return [_state(t, i in self._packed) for i, t in enumerate(tensors)]
 
-    def stale(self, tensors: tuple[torch.Tensor, ...]) -> dict[str, np.ndarray] | None:
-        """New arrays for the weights that are other tensors or hold other data than before."""
-        if self._freeze or self._same(tensors):
-            return None
-        found = self._look(tensors)
-        changed = [
-            n
-            for n, tensor in enumerate(tensors)
-            if tensor is not self._tensors[n] or found[n] != self._states[n]
-        ]
-        self._tensors = tensors
-        self._remember()
-        return {self.names[n]: memory_view(tensors[n]) for n in changed}
+    def _compared(self, *tensors: torch.Tensor) -> int:
+        same = all(map(operator.is_, tensors, self._tensors))
+        return -1 if same and self._look(tensors) == self._states else 0
 
-    def _same(self, tensors: tuple[torch.Tensor, ...]) -> bool:
-        try:
-            if tensors != self._tensors:  # compares identities first; unequal tensors raise
-                return False
-        except (RuntimeError, ValueError):
-            return False
-        if self._watch is not None:
-            return self._watch.changed() < 0
-        return self._look(tensors) == self._states
+
+def _never(*_: torch.Tensor) -> int:
+    return -1
 
 
 def _state(tensor: torch.Tensor, packed: bool) -> State:

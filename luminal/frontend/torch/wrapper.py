@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
-from luminal.frontend.torch.recipe import Recipe
+from luminal.frontend.torch.recipe import Recipe, unboxed
 
 __all__ = ["Notes", "direct", "wrap"]
 
@@ -62,12 +62,8 @@ def wrap(
 
 
 def direct(inner: Function) -> Function:
-    """The callable for Dynamo that calls a boxed function and does nothing else."""
-
-    def run(*args: object) -> object:
-        return inner([*args])
-
-    return torch._dynamo.disable(run, reason="compiled by luminal")
+    """The callable for Dynamo that does what a boxed function does and nothing else."""
+    return torch._dynamo.disable(unboxed(inner), reason="compiled by luminal")
 
 
 def _is_direct(notes: Notes, count: int) -> bool:

@@ -1,0 +1,95 @@
+"""Transformers models from configs under torch.compile: eager's results, tokens and gradients."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+import luminal.torch  # noqa: E402
+from luminal.frontend.torch import grouped  # noqa: E402
+from tests import tiny_transformers as tiny  # noqa: E402
+
+OPTIONS = {"search": "off", "fallback": "silent"}
+LENGTH = 64
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    torch._dynamo.reset()
+    luminal.torch.clear()
+    torch.manual_seed(3)
+
+
+def compiled(model):
+    return torch.compile(model.forward, backend=luminal.torch.backend, options=OPTIONS)
+
+
+def tensors(output):
+    return [t for t in torch.utils._pytree.tree_leaves(dict(output)) if torch.is_tensor(t)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", tiny.MODELS)
+def test_forward(name):
+    model = tiny.model(name)
+    run = compiled(model)
+    with torch.no_grad():
+        for batch, length in [(2, 9), (3, 13)]:
+            given = tiny.inputs(name, batch, length)
+            for got, want in zip(tensors(run(**given)), tensors(model(**given)), strict=True):
+                assert got.stride() == want.stride()
+                torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+    assert not any(r.fallback for r in luminal.torch.reports())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+@pytest.mark.parametrize("name", [*tiny.DECODERS, *tiny.ENCODER_DECODERS])
+def test_generate(name, cache):
+    """Greedy decoding of padded texts; the first graph is that of the prompt."""
+    model = tiny.model(name)
+    given = tiny.prompt(name)
+    chosen = {"max_new_tokens": LENGTH, "min_new_tokens": LENGTH, "do_sample": False,
+              "cache_implementation": cache, "disable_compile": True}  # fmt: skip
+    want = model.generate(**given, **chosen)
+    model.forward = compiled(model)
+    assert torch.equal(model.generate(**given, **chosen), want)
+    decode = luminal.torch.reports()[1:]
+    assert not any(r.fallback for r in decode)
+    if name not in tiny.WINDOWED:  # those branch on whether their window is full
+        assert len(decode) <= 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["llama", "qwen3", "gemma3", "mistral", "bert", "t5", "vit"])
+def test_gradients(name):
+    model = tiny.model(name)
+    given = tiny.inputs(name, 2, 9)
+
+    def gradients(run):
+        model.zero_grad()
+        sum(t.square().mean() for t in tensors(run(**given))[:1]).backward()
+        return {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+
+    want, got = gradients(model), gradients(compiled(model))
+    assert want.keys() == got.keys()
+    for key, gradient in want.items():
+        assert (got[key] - gradient).norm() <= 1e-3 * gradient.norm() + 1e-6, key
+    assert not any(r.fallback for r in luminal.torch.reports())
+
+
+@pytest.mark.parametrize("ends", [[0, 2, 2, 5], [1, 1, 3, 3], [6, 6, 6, 6], [0, 0, 0, 0]])
+def test_grouped_products(ends):
+    rows, matrices = torch.randn(6, 8), torch.randn(4, 8, 5)
+    want, start = torch.zeros(6, 5), 0
+    for matrix, end in zip(matrices, ends, strict=True):
+        want[start:end] = rows[start:end] @ matrix
+        start = end
+    run = torch.compile(grouped.product, backend=luminal.torch.backend, options=OPTIONS)
+    got = run(rows, matrices, torch.tensor(ends, dtype=torch.int32))
+    torch.testing.assert_close(got, want)
+    assert not luminal.torch.reports()[-1].fallback
+
+
+def test_many_grouped_rows_stay_in_eager():
+    assert grouped.product(torch.ones(17, 2), torch.ones(1, 2, 2), torch.ones(1)) is NotImplemented
