@@ -206,7 +206,7 @@ def bitwise_not(x: Tensor) -> Tensor:
     return sub(scalar(255 if x.dtype.kind == "u" else -1, x.dtype), x)
 
 
-def _bits(x: Tensor) -> list[Tensor]:
+def bits(x: Tensor) -> list[Tensor]:
     """The bits of an integer tensor as bools, lowest first."""
     size, signed = x.dtype.bits, x.dtype.kind == "i"
     out = []
@@ -224,7 +224,7 @@ def _bitwise(name: str, bools: Callable[..., Tensor], a: TensorLike, b: TensorLi
         return bools(x, y)
     if x.dtype.is_float:
         raise fail(DTypeError, name, f"needs integers or bools. Got {x.dtype}.")
-    found = [cast(bools(p, q), x.dtype) for p, q in zip(_bits(x), _bits(y), strict=True)]
+    found = [cast(bools(p, q), x.dtype) for p, q in zip(bits(x), bits(y), strict=True)]
     return reduce(add, (mul(f, scalar(1 << k, x.dtype)) for k, f in enumerate(found)))
 
 

@@ -20,14 +20,13 @@ from luminal.frontend.functional_core import (
     maximum,
     minimum,
     mul,
-    ne,
     neg,
     reciprocal,
     signbit,
     sub,
     where,
 )
-from luminal.frontend.functional_integer import div, floor, remainder
+from luminal.frontend.functional_integer import bits, div, floor, remainder
 from luminal.frontend.functional_math import atan, exp, exp2, log, log1p, log2, rsqrt, sqrt
 from luminal.frontend.tensor import Tensor, TensorLike, broadcast, cast, common, half_up, scalar
 from luminal.ir.dtype import f64
@@ -64,19 +63,13 @@ def _one(x: Tensor) -> Tensor:
 
 
 def _integer_power(a: Tensor, b: Tensor) -> Tensor:
-    """By squaring over the low 16 bits of the exponent; negative exponents give 0, 1 or -1."""
-    out, base, left = _one(a), a, abs(b)
-    for _ in range(16):
-        odd = ne(remainder(left, 2), 0)
-        out = where(odd, mul(out, base), out)
-        base, left = mul(base, base), _half(left)
+    """By squaring over all bits of the exponent; negative exponents give 0, 1 or -1."""
+    out, base = _one(a), a
+    for bit in bits(b)[: b.dtype.bits - (b.dtype.kind == "i")]:
+        out = where(bit, mul(out, base), out)
+        base = mul(base, base)
     unit = logical_or(eq(a, 1), eq(a, -1)) if a.dtype.kind == "i" else eq(a, 1)
     return where(lt(b, 0), where(unit, out, 0), out)
-
-
-def _half(x: Tensor) -> Tensor:
-    from_zero = sub(x, remainder(x, 2))
-    return cast(mul(cast(from_zero, f64), 0.5), x.dtype)
 
 
 def _float_power(a: Tensor, b: Tensor) -> Tensor:

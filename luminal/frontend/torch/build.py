@@ -14,6 +14,7 @@ from torch.fx import GraphModule, Node
 
 from luminal.errors import UnsupportedError
 from luminal.frontend.torch.assemble import assemble
+from luminal.frontend.torch.effects import unwrap_effects
 from luminal.frontend.torch.layout import DTYPES
 from luminal.frontend.torch.nodes import is_scalar_math, name_of, root_of, value_of, view_base
 from luminal.frontend.torch.options import Options
@@ -203,6 +204,7 @@ def build(
 
     `parameters` are the real tensors of inputs that seldom change, by position.
     """
+    unwrap_effects(gm)
     count = sum(n.op == "call_function" for n in gm.graph.nodes)
     report = record(Report(kind, nodes=count))
     inputs = [n for n in gm.graph.nodes if n.op == "placeholder"]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch._decomp import core_aten_decompositions, get_decompositions
 
-from luminal.frontend.torch import grouped, sdpa, special
+from luminal.frontend.torch import bags, grouped, matrices, polynomials, sdpa, special, windows
 from luminal.frontend.torch.encoder_layer import encoder_layer
 
 __all__ = ["table"]
@@ -58,6 +58,7 @@ def _builtin() -> dict[torch._ops.OperatorBase, Callable[..., object]]:
     found[aten._scaled_dot_product_flash_attention_for_cpu.default] = sdpa.forward
     found[aten._scaled_dot_product_flash_attention_for_cpu_backward.default] = sdpa.backward
     found[aten.grid_sampler_2d.default] = _grid_sampler_2d
-    found |= special.table()
+    for module in (special, polynomials, matrices, windows, bags):
+        found |= module.table()
     found[aten._transformer_encoder_layer_fwd.default] = encoder_layer
     return found

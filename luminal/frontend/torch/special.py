@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,6 +21,7 @@ _LANCZOS = (
     -176.61502916214059, 12.507343278686905, -0.13857109526572012, 9.9843695780195716e-6,
     1.5056327351493116e-7,
 )  # fmt: skip
+_BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)
 _EULER = 0.5772156649015329
 
 
@@ -172,8 +174,78 @@ def _decomposed(function: Callable[[Tensor], Tensor]) -> Callable[..., object]:
     return decomposition
 
 
+def _zeta(s: int, q: Tensor) -> Tensor:
+    """Hurwitz's zeta function for q > 0, by Euler and Maclaurin's sum."""
+    total = torch.zeros_like(q)
+    for k in range(10):
+        total = total + (q + k) ** -s
+    a, rise = q + 10, float(s)
+    total = total + a ** (1 - s) / (s - 1) + a**-s / 2
+    for j, number in enumerate(_BERNOULLI, 1):
+        total = total + number / math.factorial(2 * j) * rise * a ** (1 - s - 2 * j)
+        rise *= (s + 2 * j - 1) * (s + 2 * j)
+    return total
+
+
+def _cotangents(n: int, c: Tensor) -> Tensor:
+    """The n-th derivative of the cotangent as a polynomial in the cotangent c."""
+    p = np.polynomial.Polynomial([0, 1])
+    for _ in range(n):
+        p = -p.deriv() * np.polynomial.Polynomial([1, 0, 1])
+    return _horner(c, [float(v) for v in p.coef])
+
+
+def _polygamma_of(n: int) -> Callable[[Tensor], Tensor]:
+    def function(x: Tensor) -> Tensor:
+        mirrored = x < 0.5
+        right = (-1) ** (n + 1) * math.factorial(n) * _zeta(n + 1, torch.where(mirrored, 1 - x, x))
+        c = 1 / torch.tan(math.pi * (x - x.floor()))
+        left = (-1) ** n * right - math.pi ** (n + 1) * _cotangents(n, c)
+        out = torch.where(mirrored, left, right)
+        out = torch.where(x == _INF, _NAN, out)  # as eager has it
+        return torch.where(_is_pole(x), _INF * (-1) ** (n + 1), out)
+
+    return function
+
+
+def _trigamma(x: Tensor) -> Tensor:
+    """What eager computes, step by step: next to the poles, values hang on the rounding."""
+    mirrored = x < 0.5
+    sine = torch.sin(math.pi * x)
+    total = torch.where(mirrored, -(math.pi**2) / (sine * sine), 0.0)
+    z = torch.where(mirrored, 1 - x, x)
+    for _ in range(6):
+        total = total + 1 / (z * z)
+        z = z + 1
+    w = 1 / (z * z)
+    total = total + (1 + 1 / (2 * z) + w * (1 / 6 - w * (1 / 30 - w * (1 / 42)))) / z
+    return torch.where(mirrored, -total, total)
+
+
 def _polygamma(n: int, x: Tensor) -> object:
-    return NotImplemented if n else _decomposed(_digamma)(x)
+    if n == 1 and x.dtype != torch.float64:
+        want = x.dtype if x.is_floating_point() else torch.get_default_dtype()
+        return _trigamma(x.float()).to(want)
+    return _decomposed(_polygamma_of(n) if n else _digamma)(x) if n < 20 else NotImplemented
+
+
+def _normal_quantile(p: Tensor) -> Tensor:
+    m = torch.where(p < 0.5, p, 1 - p)
+    t = torch.sqrt(-2 * torch.log(m))
+    x = _horner(t, (2.515517, 0.802853, 0.010328)) / _horner(t, (1, 1.432788, 0.189269, 0.001308))
+    x = t - x
+    for _ in range(4):
+        off = _erfcx(x / math.sqrt(2)) / 2 - m * torch.exp(x * x / 2)
+        x = x + off * math.sqrt(2 * math.pi)
+    out = torch.where(p < 0.5, -x, x)
+    out = torch.where(p == 0.5, 0.0, torch.where(p == 0, -_INF, torch.where(p == 1, _INF, out)))
+    return torch.where((p >= 0) & (p <= 1), out, _NAN)
+
+
+def _spherical_bessel_j0(x: Tensor) -> Tensor:
+    near = _horner(x * x, [(-1) ** k / math.factorial(2 * k + 1) for k in range(9)])
+    far = torch.where(x.isinf(), 0.0, torch.sin(x) / x)
+    return torch.where(x.abs() < 0.5, near, far)
 
 
 def table() -> dict[torch._ops.OperatorBase, Callable[..., object]]:
@@ -190,6 +262,8 @@ def table() -> dict[torch._ops.OperatorBase, Callable[..., object]]:
         aten.special_modified_bessel_i1: _bessel_i(1, False),
         aten.special_modified_bessel_k0: _bessel_k(0, False),
         aten.special_modified_bessel_k1: _bessel_k(1, False),
+        aten.special_ndtri: _normal_quantile,
+        aten.special_spherical_bessel_j0: _spherical_bessel_j0,
         aten.special_scaled_modified_bessel_k0: _bessel_k(0, True),
         aten.special_scaled_modified_bessel_k1: _bessel_k(1, True),
     }  # fmt: skip

@@ -17,7 +17,7 @@ from luminal.errors import LuminalError, UnsupportedError
 from luminal.frontend.tensor import Tensor, broadcast, cast, scalar, to_graph, update
 from luminal.frontend.torch.aten import Call, lookup
 from luminal.frontend.torch.layout import DTYPES, input_tensor, memory_order
-from luminal.frontend.torch.nodes import is_scalar_math, tensors_of, value_of, view_base
+from luminal.frontend.torch.nodes import has_effect, is_scalar_math, tensors_of, value_of, view_base
 from luminal.frontend.torch.part import OutputSpec, Part
 from luminal.frontend.torch.phases import Phase
 from luminal.frontend.torch.symbols import SYMBOLIC, Symbols, free_symbols
@@ -41,7 +41,7 @@ def refusal(node: Node, symbols: Symbols) -> str | None:
     """Why a node cannot be compiled as far as its metadata tells, or None."""
     if node.target is operator.getitem:
         return None
-    if lookup(node.target) is None:
+    if lookup(node.target) is None and not _computes_nothing(node):
         return "not in the table"
     values = [value_of(node), *(value_of(n) for n in node.all_input_nodes)]
     if "unbacked_bindings" in node.meta or not all(symbols.known(v) for v in values):
@@ -165,16 +165,20 @@ class Translator:
         if node.target is operator.getitem:
             return self.value(node.args[0])[node.args[1]]  # type: ignore[arg-type,index]
         function = lookup(node.target)
+        if _is_nothing(value_of(node)):
+            return self._nothing(value_of(node))
         if function is None:
             raise UnsupportedError("[torch] not in the table.")
-        if _is_empty(value_of(node)):
-            fake = value_of(node)
-            dtype = DTYPES[fake.dtype]  # type: ignore[attr-defined]
-            return broadcast(scalar(0, dtype), self.symbols.exprs(fake.shape))  # type: ignore[attr-defined]
         args = [self._argument(a) for a in node.args]
         kwargs = {k: self._argument(v) for k, v in node.kwargs.items()}
         call = Call(node, value_of(node), self.symbols, self._errors)
         return _checked(function(call, *args, **kwargs), call)
+
+    def _nothing(self, fake: object) -> object:
+        """Results that have no elements whatever the sizes of others."""
+        if isinstance(fake, torch.Tensor):
+            return broadcast(scalar(0, DTYPES[fake.dtype]), self.symbols.exprs(fake.shape))
+        return [self._nothing(f) for f in fake]  # type: ignore[attr-defined]
 
     def _argument(self, value: object) -> object:
         match value:
@@ -190,11 +194,19 @@ class Translator:
                 return value
 
 
-def _is_empty(value: object) -> bool:
-    """True for a tensor that has no elements whatever the sizes of others."""
+def _is_nothing(value: object) -> bool:
+    """True for tensors that have no elements whatever the sizes of others."""
+    if isinstance(value, (list, tuple)):
+        return bool(value) and all(_is_nothing(v) for v in value)
     return isinstance(value, torch.Tensor) and any(
         isinstance(n, int) and n == 0 for n in value.shape
     )
+
+
+def _computes_nothing(node: Node) -> bool:
+    """True for an operator of ATen without effects all of whose results are empty."""
+    plain = isinstance(node.target, torch._ops.OpOverload) and node.target.namespace == "aten"
+    return plain and not has_effect(node) and _is_nothing(value_of(node))
 
 
 def _checked(result: object, call: Call) -> object:

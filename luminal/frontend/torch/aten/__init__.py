@@ -2,10 +2,13 @@
 
 from luminal.frontend.torch.aten import (
     backward,
+    bags,
     bits,
     elementwise,
     index,
     linear,
+    numbers,
+    order,
     reduce,
     scatter,
     views,
@@ -13,6 +16,6 @@ from luminal.frontend.torch.aten import (
 from luminal.frontend.torch.aten.table import Call, lookup, overloads
 
 __all__ = [
-    "Call", "backward", "bits", "elementwise", "index", "linear", "lookup", "overloads", "reduce",
-    "scatter", "views",
+    "Call", "backward", "bags", "bits", "elementwise", "index", "linear", "lookup", "numbers",
+    "order", "overloads", "reduce", "scatter", "views",
 ]  # fmt: skip

@@ -216,8 +216,8 @@ def _hardtanh(call: Call, x: Tensor, low: float = -1.0, high: float = 1.0) -> Te
 
 @op("pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar")
 def _pow(call: Call, a: Operand, b: Operand) -> Tensor:
-    if call.dtype.is_int and not (isinstance(b, int) and b >= 0):
-        raise UnsupportedError("[torch] integer powers by a tensor.")
+    if call.dtype.is_int and isinstance(b, int) and b < 0:
+        raise UnsupportedError("[torch] integers to a negative power.")
     return F.pow(as_dtype(a, call.dtype), as_dtype(b, call.dtype))
 
 

@@ -28,7 +28,7 @@ from luminal.ir.dtype import boolean, i64
 from luminal.ir.expr import Expr, ExprLike, const, prod
 from luminal.ir.view import slice_
 
-__all__: list[str] = []
+__all__ = ["sortable", "wrapped"]
 
 LONGEST_SORT = 1024
 
@@ -116,7 +116,7 @@ def _embedding(call: Call, weight: Tensor, index: Tensor, *rest: object) -> Tens
     return _take(weight, index, 0)
 
 
-def _sortable(call: Call, x: Tensor, dim: int) -> None:
+def sortable(call: Call, x: Tensor, dim: int) -> None:
     """Sorting compares all pairs: only short axes are worth it."""
     if x.ndim and call.size(x.dims[dim % x.ndim]) > LONGEST_SORT:
         raise UnsupportedError("[torch] sorting a long axis.")
@@ -126,7 +126,7 @@ def _sortable(call: Call, x: Tensor, dim: int) -> None:
 def _topk(
     call: Call, x: Tensor, k: int, dim: int = -1, largest: bool = True, ordered: bool = True
 ) -> tuple[Tensor, Tensor]:
-    _sortable(call, x, dim)
+    sortable(call, x, dim)
     if not x.dtype.is_float:
         raise UnsupportedError("[torch] topk of integers: which of equals is unspecified.")
     return F.topk(x, k, dim, largest)
@@ -134,7 +134,7 @@ def _topk(
 
 @op("sort")
 def _sort(call: Call, x: Tensor, dim: int = -1, descending: bool = False) -> tuple[Tensor, Tensor]:
-    _sortable(call, x, dim)
+    sortable(call, x, dim)
     return F.sort(x, dim, descending)
 
 
@@ -142,7 +142,7 @@ def _sort(call: Call, x: Tensor, dim: int = -1, descending: bool = False) -> tup
 def _sort_stable(
     call: Call, x: Tensor, *, stable: bool | None = None, dim: int = -1, descending: bool = False
 ) -> tuple[Tensor, Tensor]:
-    _sortable(call, x, dim)
+    sortable(call, x, dim)
     return F.sort(x, dim, descending)
 
 
@@ -160,8 +160,9 @@ def _searchsorted(
     call: Call, row: Tensor, x: Tensor | float, *, out_int32: bool = False, right: bool = False,
     side: str | None = None, sorter: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    if sorter is not None or call.size(row.dims[-1]) > LONGEST_SORT:
-        raise UnsupportedError("[torch] a search in a long or unsorted sequence.")
+    if call.size(row.dims[-1]) > LONGEST_SORT:
+        raise UnsupportedError("[torch] a search in a long sequence.")
+    row = row if sorter is None else F.gather(row, row.ndim - 1, sorter)
     return F.searchsorted(row, x, right=right or side == "right")
 
 

@@ -13,7 +13,7 @@ from luminal.frontend import functional as F
 from luminal.frontend.tensor import Tensor, cast
 from luminal.frontend.torch.aten.elementwise import wide
 from luminal.frontend.torch.aten.table import Call, op
-from luminal.ir.dtype import DType, f64
+from luminal.ir.dtype import DType, boolean, f64, u8
 from luminal.ir.expr import const, prod
 
 __all__: list[str] = []
@@ -195,13 +195,13 @@ def _logcumsumexp(call: Call, x: Tensor, dim: int) -> Tensor:
 @op("cummax")
 def _cummax(call: Call, x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     _scannable(call, x, dim)
-    return F.cummax(x, dim)
+    return F.cummax(cast(x, u8) if x.dtype == boolean else x, dim)
 
 
 @op("cummin")
 def _cummin(call: Call, x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     _scannable(call, x, dim)
-    return F.cummin(x, dim)
+    return F.cummin(cast(x, u8) if x.dtype == boolean else x, dim)
 
 
 @op("logsumexp")

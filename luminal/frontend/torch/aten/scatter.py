@@ -31,6 +31,7 @@ from luminal.ir.view import View, axes_of
 __all__: list[str] = []
 
 MOST_PAIRS = 1 << 24
+LONGEST_MASK = 4096
 _REDUCTIONS = {"sum": "sum", "add": "sum", "prod": "prod", "multiply": "prod", "mean": "mean",
                "amax": "amax", "amin": "amin"}  # fmt: skip
 
@@ -174,7 +175,7 @@ def _put(call: Call, x: Tensor, index: Tensor, source: Tensor, accumulate: bool 
 @op("masked_scatter")
 def _masked_scatter(call: Call, x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     chosen = F.reshape(broadcast(mask, call.dims), -1)
-    if call.size(chosen.dims[0]) > 4096 or not call.size(prod(source.dims)):
+    if call.size(chosen.dims[0]) > LONGEST_MASK or not call.size(prod(source.dims)):
         raise UnsupportedError("[torch] a long masked_scatter.")
     place = F.sub(F.cumsum(cast(chosen, i64), 0), 1)
     last = F.sub(size_scalar(prod(source.dims), i64), 1)
@@ -253,8 +254,8 @@ def _index_put(
 ) -> Tensor:  # fmt: skip
     axes = [d for d, i in enumerate(indices) if i is not None]
     masks = [d for d in axes if indices[d].dtype == boolean]  # type: ignore[union-attr]
-    if len(axes) == 1 and masks and not accumulate:
-        return _masked_put(x, indices[axes[0]], values, axes[0])  # type: ignore[arg-type]
+    if len(axes) == 1 and masks:
+        return _masked_put(call, x, indices[axes[0]], values, axes[0], accumulate)  # type: ignore[arg-type]
     if masks or not axes:
         raise UnsupportedError("[torch] index_put with masks.")
     if len(axes) > 1 or accumulate or indices[axes[0]].ndim > 1:  # type: ignore[union-attr]
@@ -271,12 +272,45 @@ def _index_put(
     return scatter_primitive(x, index, broadcast(cast(shaped, x.dtype), dims), d)
 
 
-def _masked_put(x: Tensor, mask: Tensor, values: Tensor, axis: int) -> Tensor:
-    if axis != 0 or prod(values.dims).value != 1:
-        raise UnsupportedError("[torch] index_put with a mask and many values.")
-    shaped = F.reshape(mask, *mask.dims, *([1] * (x.ndim - mask.ndim)))
-    value = broadcast(F.reshape(cast(values, x.dtype), *([1] * x.ndim)), x.dims)
+def _masked_put(
+    call: Call, x: Tensor, mask: Tensor, values: Tensor, axis: int, accumulate: bool
+) -> Tensor:
+    """Values where the mask, over the axes from `axis` on, is true: one for all, or in order."""
+    n, rest = mask.ndim, x.dims[axis + mask.ndim :]
+    if axis or (values.ndim > len(rest) + 1) or call.size(prod(mask.dims)) > LONGEST_MASK:
+        raise UnsupportedError("[torch] index_put with a mask after other axes, or a long one.")
+    values = cast(values, x.dtype)
+    if values.ndim <= len(rest) or values.dims[0].value == 1:
+        value = broadcast(F.reshape(values, *values.dims[values.ndim - len(rest) :]), x.dims)
+    else:
+        flat = cast(F.reshape(mask, -1), i64)
+        place, last = F.sub(F.cumsum(flat, 0), 1), F.sub(size_scalar(values.dims[0], i64), 1)
+        text = "shape mismatch: value tensor cannot be broadcast to indexing result"
+        call.refuse(text, F.ne(F.sum(flat, [0]), F.add(last, 1)), "IndexError")
+        safe = F.maximum(F.minimum(place, last), 0)
+        value = F.index_select(broadcast(values, (values.dims[0], *rest)), 0, safe)
+        value = F.reshape(value, *x.dims)
+    value = F.add(x, value) if accumulate else value
+    shaped = F.reshape(mask, *mask.dims, *([1] * (x.ndim - n)))
     return F.where(broadcast(shaped, x.dims), value, x)
+
+
+@op("prims::as_strided_scatter.default")
+def _as_strided_scatter(
+    call: Call, x: Tensor, src: Tensor, size: Sequence[ExprLike], stride: Sequence[int],
+    offset: int | None = None,
+) -> Tensor:  # fmt: skip
+    source = call.node.args[0].meta["val"]  # type: ignore[union-attr]
+    if not source.is_contiguous() or not all(isinstance(s, int) for s in (*stride, offset or 0)):
+        raise UnsupportedError("[torch] as_strided_scatter into a tensor that is not contiguous.")
+    flat, place = F.reshape(x, -1), scalar(offset or 0, i64)
+    for d, step in enumerate(stride):
+        along = F.reshape(iota(src.dims[d]), -1, *([1] * (src.ndim - 1 - d)))
+        place = F.add(place, F.mul(cast(along, i64), step))
+    place = F.reshape(broadcast(place, src.dims), -1)
+    _in_range(call, place, flat.dims[0], "setStorage: out of bounds", "RuntimeError")
+    out = scatter_primitive(flat, place, F.reshape(cast(src, x.dtype), -1), 0)
+    return F.reshape(out, *x.dims)
 
 
 def _put_many(
