@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from luminal.ir import view as views
+from luminal.frontend import views as views
 from luminal.ir.dtype import DType, bf16, boolean, f16, f32, f64, i8, i16, i32, i64, u8
 from luminal.ir.expr import Expr, Var, const, prod, to_expr
 from luminal.ir.graph import ConstantData, Edge, Graph, Output
 from luminal.ir.text import graph_text
-from luminal.ir.view import Shape
+from luminal.ir.view import Shape, identity
 from tests.graph_builder import GraphBuilder
 from tests.random_cases import Case, Pick
 from tests.random_views import ViewDraw
@@ -89,7 +89,7 @@ class Builder(ViewDraw):
         """An input or a constant."""
         kind = self.pick(0, 7)
         fixed = all(d.value is not None for d in shape)
-        fresh = Draw(Edge(0, views.identity(())), dtype, grain=-2 if dtype.is_float else 0, top=2)
+        fresh = Draw(Edge(0, identity(())), dtype, grain=-2 if dtype.is_float else 0, top=2)
         if kind == 7 and fixed:
             sizes = tuple(d.value or 0 for d in shape)
             data = ConstantData(self.name("c"), np.zeros(sizes, dtype.np))

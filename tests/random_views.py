@@ -1,4 +1,4 @@
-"""One random view of a tensor: the views of `ir.view` with random parameters.
+"""One random view of a tensor: the views of `frontend.views` with random parameters.
 
 In: a shape, its dtype, a chooser. Out: a `View`, or None where the drawn kind does not fit.
 """
@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from luminal.ir import view as views
+from luminal.frontend import views as views
 from luminal.ir.dtype import DType, boolean
 from luminal.ir.expr import Expr, const, prod
-from luminal.ir.view import Shape, View
+from luminal.ir.view import Shape, View, identity
 
 __all__ = ["ViewDraw"]
 
@@ -72,9 +72,7 @@ class ViewDraw:
         if ones and self.pick(0, 1):
             axis = self.one_of(ones)
             return views.expand(shape, (*shape[:axis], self.size(), *shape[axis + 1 :]))
-        return (
-            views.expand(shape, (self.size(), *shape)) if len(shape) < 4 else views.identity(shape)
-        )
+        return views.expand(shape, (self.size(), *shape)) if len(shape) < 4 else identity(shape)
 
     def reshape(self, shape: Shape) -> View:
         """Two axes merged, one split, or an axis of 1 more."""

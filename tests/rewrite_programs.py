@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from luminal.frontend.tensor import Tensor, to_graph
+from luminal.frontend.views import expand, flip, pad, permute, reshape, slice_, unfold
 from luminal.ir.dtype import boolean, by_name, f32, i64
 from luminal.ir.expr import Expr, ExprLike, Var, const, to_expr
 from luminal.ir.graph import Edge, Graph, Output
@@ -15,7 +16,7 @@ from luminal.ir.interp import run_graph, run_plan
 from luminal.ir.plan import Plan
 from luminal.ir.target import Target
 from luminal.ir.verify import verify_graph, verify_plan
-from luminal.ir.view import View, axes_of, expand, flip, pad, permute, reshape, slice_, unfold
+from luminal.ir.view import View, axes_of
 from luminal.rewrite import rewrite
 from luminal.search.extract import extract
 from tests.graph_builder import GraphBuilder

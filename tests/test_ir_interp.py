@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from luminal.errors import InternalError, OutOfRangeError
+from luminal.frontend import views as V
 from luminal.ir import term as T
-from luminal.ir import view as V
 from luminal.ir.canonical import canonical
 from luminal.ir.dtype import bf16, boolean, f8e4m3, f16, f32, f64, i4, i8, i32, i64, u4
 from luminal.ir.expr import axis_var, const, dim, to_expr
@@ -15,6 +15,7 @@ from luminal.ir.numeric import cast, decode, encode
 from luminal.ir.plan import Buffer, Kernel, Loop, Plan, Reg, Schedule, Store
 from luminal.ir.text import graph_text, parse_graph, parse_plan, plan_text
 from luminal.ir.verify import verify_graph, verify_plan
+from luminal.ir.view import identity
 from tests.graph_builder import GraphBuilder
 
 RNG = np.random.default_rng(0)
@@ -191,7 +192,7 @@ def test_bad_text_names_the_line():
 def test_verifier_refuses():
     g, y = matmul_graph()
     graph = g.finish((Output("y", y),))
-    broken = Node("Exp2", (Edge(1, V.identity(shape(2, 2))),), shape(2, 2), f32)
+    broken = Node("Exp2", (Edge(1, identity(shape(2, 2))),), shape(2, 2), f32)
     for nodes in ((broken,), (*graph.nodes, broken)):
         with pytest.raises(InternalError, match="verify graph"):
             verify_graph(type(graph)(nodes, graph.outputs))

@@ -19,10 +19,11 @@ from luminal.frontend.functional_power import pow
 from luminal.frontend.functional_reduce import argmax, lowest, reduce_many
 from luminal.frontend.functional_shape import flip, movedim, reshape, transpose, unsqueeze
 from luminal.frontend.tensor import Scalar, Tensor, cast, fail, half_up, index_tensor, scalar
+from luminal.frontend.views import pad as pad_view
+from luminal.frontend.views import unfold
 from luminal.ir.dtype import i64
 from luminal.ir.expr import Expr, const, maximum, minimum, to_expr
-from luminal.ir.view import View, axes_of, unfold
-from luminal.ir.view import pad as pad_view
+from luminal.ir.view import View, axes_of
 
 __all__ = [
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d",

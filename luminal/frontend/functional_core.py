@@ -27,9 +27,10 @@ from luminal.frontend.tensor import (
     scalar,
     tensor,
 )
+from luminal.frontend.views import pad
 from luminal.ir.dtype import DType, bf16, boolean, f16, f32, f64, i32
 from luminal.ir.expr import const, to_expr
-from luminal.ir.view import View, axes_of, pad
+from luminal.ir.view import View, axes_of
 
 __all__ = [
     "abs",

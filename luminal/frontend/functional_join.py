@@ -36,10 +36,10 @@ from luminal.frontend.tensor import (
     scalar,
     shape_of,
 )
+from luminal.frontend.views import pad as pad_view
 from luminal.ir.dtype import boolean
 from luminal.ir.expr import Expr, ExprLike, const, maximum, minimum, to_expr
 from luminal.ir.view import View, axes_of
-from luminal.ir.view import pad as pad_view
 
 __all__ = [
     "cat",

@@ -45,10 +45,10 @@ from luminal.frontend.tensor import (
     scalar,
     tensor,
 )
+from luminal.frontend.views import pad as pad_view
 from luminal.ir.dtype import f64, i32, i64
 from luminal.ir.expr import const, prod, to_expr
 from luminal.ir.view import View, axes_of
-from luminal.ir.view import pad as pad_view
 
 __all__ = [
     "absolute", "addcdiv", "addcmul", "addbmm", "block_diag", "bucketize", "cdist", "clamp_max",

@@ -42,10 +42,11 @@ from luminal.frontend.tensor import (
     reduce_axis,
     scalar,
 )
+from luminal.frontend.views import slice_
 from luminal.ir.dtype import DType, boolean, i64, u8
 from luminal.ir.expr import Expr, const
 from luminal.ir.expr import prod as product
-from luminal.ir.view import View, slice_
+from luminal.ir.view import View
 
 __all__ = [
     "all",

@@ -12,11 +12,12 @@ from typing import Any
 
 from luminal.errors import ArgumentError, ShapeError, UnsupportedError
 from luminal.frontend.tensor import Tensor, broadcast, broadcast_dims, fail, normal_axis, shape_of
+from luminal.frontend.views import flip as flip_view
+from luminal.frontend.views import permute as permute_view
+from luminal.frontend.views import slice_
+from luminal.frontend.views import unfold as unfold_view
 from luminal.ir.expr import Expr, ExprLike, const, maximum, minimum, prod, remainder, to_expr
-from luminal.ir.view import Shape, View, axes_of, slice_
-from luminal.ir.view import flip as flip_view
-from luminal.ir.view import permute as permute_view
-from luminal.ir.view import unfold as unfold_view
+from luminal.ir.view import Shape, View, axes_of
 
 __all__ = [
     "broadcast_tensors",

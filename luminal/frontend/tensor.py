@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from luminal.errors import ArgumentError, DTypeError, LuminalError, ShapeError
+from luminal.frontend.views import expand
 from luminal.ir import ConstantData, Edge, Expr, ExprLike, Graph, Node, Output, Var, const, to_expr
 from luminal.ir.dtype import DType, bf16, boolean, by_name, f16, f32, f64, from_numpy, i64, promote
+from luminal.ir.graph import depth_first
 from luminal.ir.numeric import cast as cast_values
 from luminal.ir.numeric import encode
 from luminal.ir.ops import result_dtype
-from luminal.ir.view import Shape, View, axes_of, expand, identity
+from luminal.ir.view import Shape, View, axes_of, identity
 
 Scalar = float | int | bool
 _KINDS = {"b": 0, "i": 1, "u": 1, "f": 2}
@@ -329,22 +331,6 @@ def half_up(x: Tensor) -> Tensor:
     return cast(x, f32) if x.dtype in (f16, bf16) else x
 
 
-def _values(roots: Sequence[Tensor]) -> list[Value]:
-    """Every value that the roots need, inputs first, without recursion."""
-    order: list[Value] = []
-    seen: set[int] = set()
-    stack = [(t.source, False) for t in reversed(roots)]
-    while stack:
-        value, ready = stack.pop()
-        if ready:
-            order.append(value)
-        elif id(value) not in seen:
-            seen.add(id(value))
-            stack.append((value, True))
-            stack.extend((t.source, False) for t in reversed(value.inputs))
-    return order
-
-
 def to_graph(
     outputs: Sequence[Tensor | Update], inputs: Sequence[Tensor] = (), names: Sequence[str] = ()
 ) -> Graph:
@@ -352,7 +338,8 @@ def to_graph(
     targets = [o.value if isinstance(o, Update) else o for o in outputs]
     nodes: dict[Node, int] = {}
     numbers, used, taken = {}, 0, {""}
-    for value in _values([*inputs, *targets]):
+    roots = (t.source for t in (*inputs, *targets))
+    for value in depth_first(roots, lambda v: [t.source for t in v.inputs]):
         edges = tuple(Edge(numbers[id(t.source)], t.index_map) for t in value.inputs)
         payload, name = value.value, value.name
         if isinstance(payload, ConstantData):

@@ -3,13 +3,17 @@
 In: nodes of a frontend. Out: an immutable `Graph` in topological order. Checks nothing that
 `verify.py` checks; knows no frontend."""
 
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
 from luminal.ir.dtype import DType
 from luminal.ir.expr import Var
 from luminal.ir.view import Shape, View
+
+_T = TypeVar("_T", bound=Hashable)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -65,3 +69,17 @@ class Graph:
     nodes: tuple[Node, ...]
     outputs: tuple[Output, ...]
     dims: tuple[Var, ...] = ()
+
+
+def depth_first(roots: Iterable[_T], below: Callable[[_T], Iterable[_T]]) -> Iterator[_T]:
+    """All that `roots` reach, once each, after what is below it (cycles aside); no recursion."""
+    seen: set[_T] = set()
+    stack = [(root, False) for root in reversed([*roots])]
+    while stack:
+        item, ready = stack.pop()
+        if ready:
+            yield item
+        elif item not in seen:
+            seen.add(item)
+            stack.append((item, True))
+            stack += [(b, False) for b in reversed([*below(item)]) if b not in seen]

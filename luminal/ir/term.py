@@ -12,6 +12,7 @@ from weakref import WeakValueDictionary
 
 from luminal.ir.dtype import DType, boolean, i64
 from luminal.ir.expr import Atom, Expr, Var, is_nonnegative, to_expr
+from luminal.ir.graph import depth_first
 
 Scalar = float | int | bool
 UNARY = ("log2", "exp2", "sin", "sqrt", "recip")
@@ -154,24 +155,22 @@ def _make(op: str, args: tuple[Term, ...], dtype: DType, payload: Any = None) ->
 
 def make(op: str, args: tuple[Term, ...], dtype: DType, payload: Any = None) -> Term:
     """Any operation, folded; the dtype of most follows from the arguments."""
-    match op:
-        case "load":
-            return load(payload[0], payload[1], dtype)
-        case "const":
-            return constant(payload, dtype)
-        case "index":
-            return index(payload, dtype)
-        case "cond":
-            return cond(payload)
-        case "cast":
-            return cast(args[0], dtype)
-        case "not":
-            return logical_not(*args)
-        case "select":
-            return select(*args)
+    if op in _SPECIAL:
+        return _SPECIAL[op](args, dtype, payload)
     if op in REDUCTIONS:
         return reduction(op, payload, *args)
     return unary(op, *args) if op in UNARY else binary(op, *args)
+
+
+_SPECIAL: dict[str, Callable[..., Term]] = {
+    "load": lambda _, dtype, payload: load(payload[0], payload[1], dtype),
+    "const": lambda _, dtype, payload: constant(payload, dtype),
+    "index": lambda _, dtype, payload: index(payload, dtype),
+    "cond": lambda _, dtype, payload: cond(payload),
+    "cast": lambda args, dtype, _: cast(args[0], dtype),
+    "not": lambda args, *_: logical_not(*args),
+    "select": lambda args, *_: select(*args),
+}
 
 
 def load(buffer: str, indices: tuple[Expr, ...], dtype: DType) -> Term:
@@ -364,16 +363,4 @@ class Renaming:
 
 def postorder(*roots: Term) -> Iterator[Term]:
     """Every distinct subterm once, arguments first; terms inside data atoms included."""
-    seen: dict[Term, None] = {}
-
-    def visit(t: Term) -> None:
-        if t not in seen:
-            for atom in data_atoms(*t.exprs):
-                visit(atom.term)
-            for a in t.args:
-                visit(a)
-            seen[t] = None
-
-    for root in roots:
-        visit(root)
-    return iter(seen)
+    return depth_first(roots, lambda t: (*(atom.term for atom in data_atoms(*t.exprs)), *t.args))

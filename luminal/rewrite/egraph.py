@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from math import isfinite
 from typing import NamedTuple
 
-from luminal.ir import REDUCTIONS, Choice, DType, Expr, Scalar, Term, Value, Var
+from luminal.ir import REDUCTIONS, Choice, DType, Expr, Scalar, Term, Value, Var, depth_first
 
 _LEAVES = ("load", "const", "index", "cond")
 
@@ -190,7 +190,7 @@ class EGraph:
     ) -> tuple[tuple[Value, ...], dict[int, int]]:
         """The classes that `roots` reach as plain values, and the number of each class; `axes` are
         all variables that are no dims."""
-        order = list(self._reach(roots))
+        order = list(depth_first(map(self.find, roots), self._below))
         number = {c: n for n, c in enumerate(order)}
 
         def choice(n: ENode) -> Choice:
@@ -224,17 +224,5 @@ class EGraph:
                     built.add(c)
         return {c: nodes if c in built else self.nodes(c) for c, nodes in kept.items()}
 
-    def _reach(self, roots: list[int]) -> Iterator[int]:
-        """Classes below `roots`, arguments of their first node before them where possible."""
-        seen: set[int] = set()
-        for root in roots:
-            stack = [(self.find(root), False)]
-            while stack:
-                c, ready = stack.pop()
-                if ready:
-                    yield c
-                elif c not in seen:
-                    seen.add(c)
-                    stack.append((c, True))
-                    below = [self.find(a) for node in self._nodes[c] for a in node.args]
-                    stack += [(b, False) for b in reversed(below) if b not in seen]
+    def _below(self, c: int) -> list[int]:
+        return [self.find(a) for node in self._nodes[c] for a in node.args]

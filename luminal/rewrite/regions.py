@@ -5,7 +5,7 @@ numbering, and for every use the graph's numbers. Equal layers give equal parts.
 
 from dataclasses import dataclass, replace
 
-from luminal.ir.graph import Edge, Graph, Node
+from luminal.ir.graph import Edge, Graph, Node, depth_first
 from luminal.rewrite.cuts import Cuts
 from luminal.rewrite.prepare import is_leaf
 
@@ -67,24 +67,21 @@ def _components(graph: Graph, cuts: Cuts) -> list[list[int]]:
 
 
 def _extract(graph: Graph, cuts: Cuts, roots: list[int]) -> tuple[Part, tuple[int, ...]]:
+    def read(n: int) -> bool:
+        return is_leaf(graph.nodes[n]) or (n in cuts.stored and n not in roots)
+
+    def below(n: int) -> list[int]:
+        return [] if read(n) else [e.node for e in graph.nodes[n].inputs]
+
     local: dict[int, int] = {}
     nodes: list[Node] = []
-    stack = [(n, False) for n in reversed(roots)]
-    while stack:
-        n, ready = stack.pop()
-        node = graph.nodes[n]
-        if n in local:
-            continue
-        name = str(len(nodes))
-        if is_leaf(node) or (n in cuts.stored and n not in roots):
+    for n in depth_first(roots, below):
+        node, name = graph.nodes[n], str(len(nodes))
+        if read(n):
             node = Node("Input", (), node.shape, node.dtype, name=name)
-        elif ready:
+        else:
             inputs = tuple(Edge(local[e.node], e.view) for e in node.inputs)
             node = replace(node, inputs=inputs, name=name if n in roots else "")
-        else:
-            stack.append((n, True))
-            stack += [(e.node, False) for e in reversed(node.inputs)]
-            continue
         local[n] = len(nodes)
         nodes.append(node)
     soft = frozenset(local[n] for n in local if n in cuts.soft)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import chain
 from math import prod
 
-from luminal.ir import Choice, Plan, Region, Space, Target, Var, to_expr, with_sizes
+from luminal.ir import Choice, Plan, Region, Space, Target, Var, depth_first, to_expr, with_sizes
 from luminal.ir.term import REDUCTIONS, Term, cast, make, postorder, rebuild, substitute
 from luminal.search import roofline
 from luminal.search.assemble import Picked, assemble
@@ -61,24 +61,12 @@ class _Solver:
             b.name: (prod((machine.size(e) for e in b.shape), start=1.0), b.dtype.bits / 8)
             for b in (*region.cuts, *region.sources)
         }
-        self.orders = [self._postorder(cut.value) for cut in region.cuts]
+        self.orders = [[*depth_first((cut.value,), self._below)] for cut in region.cuts]
         self.below = [self._loaded(order) for order in self.orders]
         self.kernels: dict[tuple[int, frozenset[int]], tuple[float, Term]] = {}
 
-    def _postorder(self, root: int) -> list[int]:
-        """Values that `root` may be computed from, arguments first where possible."""
-        out: list[int] = []
-        seen: set[int] = set()
-        stack = [(root, False)]
-        while stack:
-            v, ready = stack.pop()
-            if ready:
-                out.append(v)
-            elif v not in seen:
-                seen.add(v)
-                choices = self.region.values[v].choices
-                stack += [(v, True), *((a, False) for c in choices for a in c.args)]
-        return out
+    def _below(self, v: int) -> list[int]:
+        return [a for c in self.region.values[v].choices for a in c.args]
 
     def _loaded(self, order: list[int]) -> frozenset[int]:
         choices = (c for v in order for c in self.region.values[v].choices)

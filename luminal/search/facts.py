@@ -9,7 +9,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from luminal.ir import Buffer, DType, Kernel, Layout, Store, Target, accumulator, flatten
+from luminal.ir import (
+    Buffer,
+    DType,
+    Kernel,
+    Layout,
+    Store,
+    Target,
+    accumulator,
+    depth_first,
+    flatten,
+)
 from luminal.ir.expr import Binary, Expr, Var, axis_var, to_expr
 from luminal.ir.term import REDUCTIONS, Term, data_atoms
 
@@ -92,17 +102,12 @@ class Facts:
     def walk(self, *terms: Term, inside: bool = True) -> Iterator[Term]:
         """Distinct subterms, arguments first, without what is staged or in index data; what
         reductions are over only if `inside`."""
-        seen: set[Term] = set(self.staged)
 
-        def visit(t: Term) -> Iterator[Term]:
-            if t not in seen:
-                seen.add(t)
-                for a in t.args if inside or t.op not in REDUCTIONS else ():
-                    yield from visit(a)
-                yield t
+        def below(t: Term) -> Iterator[Term]:
+            args = t.args if inside or t.op not in REDUCTIONS else ()
+            return (a for a in args if a not in self.staged)
 
-        for term in terms:
-            yield from visit(term)
+        return depth_first((t for t in terms if t not in self.staged), below)
 
     def tops(self, *terms: Term) -> tuple[Term, ...]:
         """Reductions that are not inside another one, in order of first use."""

@@ -11,10 +11,11 @@ import torch
 
 from luminal.frontend.tensor import Tensor
 from luminal.frontend.torch.symbols import Symbols
+from luminal.frontend.views import permute
 from luminal.ir import dtype as dt
 from luminal.ir.dtype import DType
 from luminal.ir.expr import Expr, const, to_expr
-from luminal.ir.view import Shape, View, axes_of, permute
+from luminal.ir.view import Shape, View, axes_of
 
 __all__ = ["DTYPES", "input_tensor", "inverse", "memory_order"]
 

@@ -21,8 +21,9 @@ from luminal.frontend.torch.nodes import has_effect, is_scalar_math, tensors_of,
 from luminal.frontend.torch.part import OutputSpec, Part
 from luminal.frontend.torch.phases import Phase
 from luminal.frontend.torch.symbols import SYMBOLIC, Symbols, free_symbols
+from luminal.frontend.views import permute
 from luminal.ir.expr import Expr, to_expr
-from luminal.ir.view import Shape, View, axes_of, permute
+from luminal.ir.view import Shape, View, axes_of
 
 __all__ = ["Translator", "refusal"]
 

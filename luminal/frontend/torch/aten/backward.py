@@ -16,9 +16,9 @@ from luminal.frontend.tensor import Scalar, Tensor, broadcast, cast, iota
 from luminal.frontend.torch.aten.elementwise import wide
 from luminal.frontend.torch.aten.linear import spread
 from luminal.frontend.torch.aten.table import Call, op
+from luminal.frontend.views import pad as pad_view
 from luminal.ir.dtype import i64
 from luminal.ir.expr import Expr, const
-from luminal.ir.view import pad as pad_view
 
 __all__: list[str] = []
 

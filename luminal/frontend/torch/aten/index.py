@@ -24,9 +24,9 @@ from luminal.frontend.tensor import (
 )
 from luminal.frontend.torch.aten.table import Call, op
 from luminal.frontend.torch.aten.views import start_of
+from luminal.frontend.views import slice_
 from luminal.ir.dtype import boolean, i64
 from luminal.ir.expr import Expr, ExprLike, const, prod
-from luminal.ir.view import slice_
 
 __all__ = ["sortable", "wrapped"]
 
