@@ -108,7 +108,6 @@ class Emitter:
         self.once(self.depth, ("fail", key_of(condition)), i64, 1, lambda _: loopir.Fail(condition))
 
     def effect(self, statement: loopir.Store | loopir.For | loopir.If) -> None:
-        """A statement with an effect, here."""
         self.scopes[-1].block.body.append(statement)
 
     def _results(self, values: Sequence[Operand], name: str = "r") -> tuple[Value, ...]:
@@ -185,7 +184,6 @@ class Emitter:
         return a if op in ("and", "or") and a == b else None
 
     def convert(self, a: Operand, dtype: DType) -> Operand:
-        """The operand as `dtype`."""
         if a.dtype == dtype:
             return a
         if isinstance(a, Literal) and dtype in (i64, i32) and not a.dtype.is_float:

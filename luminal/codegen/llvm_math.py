@@ -194,7 +194,6 @@ def _far_sine(x: Reg) -> str:
 
 
 def convert(x: Reg, source: str, target: str) -> Reg:
-    """A value of dtype `source` as dtype `target`."""
     if source == target:
         return x
     if source in ("f16", "bf16"):
@@ -232,7 +231,6 @@ def _plain(x: Reg, source: str, target: str) -> Reg:
 
 
 def _has_half(emitter: Emitter) -> bool:
-    """Whether the target converts f16 in hardware."""
     return not emitter.x86 or "f16c" in emitter.flags
 
 

@@ -188,7 +188,6 @@ def _pmaddubsw(a: Reg, b: Reg, c: Reg, unsigned: bool) -> Reg:
 
 
 def _split(a: Reg, unsigned: bool) -> tuple[Reg, Reg]:
-    """The even and the odd bytes as i16."""
     shift, pairs = "lshr" if unsigned else "ashr", a.bits("i16")
     return (pairs << 8).op(shift, 8), pairs.op(shift, 8)
 

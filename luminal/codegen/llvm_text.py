@@ -35,7 +35,6 @@ def suffix(element: str, lanes: int) -> str:
 
 
 def is_float(element: str) -> bool:
-    """True for the types that have floating-point instructions."""
     return element in ("double", "float", "half")
 
 
@@ -79,7 +78,6 @@ class Reg:
 
     @property
     def zero(self) -> Reg:
-        """Zeros of this type."""
         return Reg(self.emitter, "zeroinitializer", self.element, self.lanes)
 
     __add__, __sub__, __mul__, __truediv__ = map(_operator, ("add", "sub", "mul", "div"))
@@ -102,7 +100,6 @@ class Reg:
         return self.emitter.let(f"select {self}, {yes}, {yes.like(no)}", yes.element, yes.lanes)
 
     def cast(self, name: str, element: str) -> Reg:
-        """A conversion by LLVM's name."""
         return self.emitter.let(
             f"{name} {self} to {vector(element, self.lanes)}", element, self.lanes
         )
@@ -210,13 +207,11 @@ class Emitter:
         self.reset()
 
     def reset(self) -> None:
-        """Begin a new function."""
         self.lines: list[str] = []
         self.count = 0
         self.block = "entry"
 
     def const(self, value: Number, element: str, lanes: int = 1) -> Reg:
-        """A constant, in every lane."""
         text = _constant(value, element)
         return Reg(self, text if lanes == 1 else f"splat ({element} {text})", element, lanes)
 
@@ -228,7 +223,6 @@ class Emitter:
         return Reg(self, name, element, lanes)
 
     def put(self, line: str) -> None:
-        """Append an instruction without result."""
         self.lines.append(f"  {line}")
 
     def label(self) -> str:
@@ -251,11 +245,9 @@ class Emitter:
         self.place(after)
 
     def branch(self, condition: Reg, yes: str, no: str) -> None:
-        """Conditional jump."""
         self.put(f"br {condition}, label %{yes}, label %{no}")
 
     def jump(self, label: str) -> None:
-        """Unconditional jump."""
         self.put(f"br label %{label}")
 
     def call(self, result: str, name: str, *args: Reg, flags: str = "") -> str:

@@ -87,7 +87,6 @@ class _Reader(Reader):
         self.calls["function"] = self.function
 
     def function(self, name: str, arguments: Any, dims: Any, scratch: Any, size: int) -> None:
-        """The first statement."""
         for d in dims:
             self.define(d)
         self.parts |= {"name": name, "arguments": arguments, "dims": dims, "scratch": scratch,

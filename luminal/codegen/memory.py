@@ -51,7 +51,6 @@ class Address:
     stride: int | None
 
     def moved(self, by: int) -> Address:
-        """The address `by` elements on."""
         return Address(self.base, self.constant + by, self.stride) if by else self
 
 

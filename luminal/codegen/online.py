@@ -56,7 +56,6 @@ class _Rescaled:
         return self.walker.allocate(term, free, state, tuple((n, 1) for n in order))
 
     def nest(self, state: State, schedule: Schedule, *outs: Out) -> None:
-        """One nest inside the loop."""
         self.walker.run(replace(state, outs=outs), schedule)
 
     def run(self) -> dict[Term, Term]:

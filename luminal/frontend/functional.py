@@ -60,7 +60,6 @@ __all__ = ["Tensor", "tensor", "tensor_from_bits", "update", *_FOUND]
 
 
 def _to(x: Tensor, dtype: Any) -> Tensor:
-    """x converted to another dtype."""
     return cast(x, dtype_of(dtype))
 
 
@@ -82,7 +81,6 @@ def _assigned(x: Tensor, key: object, value: object) -> None:
 
 
 def _transposed(x: Tensor) -> Tensor:
-    """x with its last two axes exchanged."""
     if x.ndim < 2:
         raise ArgumentError(f"[mT] needs at least two axes. Got shape {list(x.shape)}.")
     return _FOUND["transpose"](x, -1, -2)

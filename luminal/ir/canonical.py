@@ -33,7 +33,6 @@ class Canonical:
         return found
 
     def renamed(self, schedule: Schedule) -> Schedule:
-        """A schedule of the kernel under the new names."""
         return _renamed(schedule, self.axes)
 
     def restored(self, schedule: Schedule) -> Schedule:
@@ -42,7 +41,6 @@ class Canonical:
 
 
 def canonical(kernel: Kernel) -> Canonical:
-    """The canonical form of a kernel, its schedule included."""
     dims = {v: Var(f"d{n}", v.lo, v.hi) for n, v in enumerate(kernel.dims())}
     dim_env = {old: to_expr(new) for old, new in dims.items()}
     axes: dict[Var, Var] = {}

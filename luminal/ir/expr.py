@@ -345,7 +345,6 @@ def axis_var(name: str, extent: ExprLike) -> Var:
 
 
 def prod(values: tuple[Expr, ...]) -> Expr:
-    """The product; 1 for none."""
     return reduce(operator.mul, values, ONE)
 
 

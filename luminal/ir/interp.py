@@ -96,11 +96,9 @@ class GraphRun:
         self.values: list[np.ndarray] = []
 
     def dtype(self, edge: Edge) -> DType:
-        """The dtype of an edge."""
         return self.graph.nodes[edge.node].dtype
 
     def edge(self, edge: Edge) -> np.ndarray:
-        """The value of a node seen through a view."""
         view, source = edge.view, self.values[edge.node]
         if view.is_identity:
             return source
@@ -113,7 +111,6 @@ class GraphRun:
         return np.broadcast_to(out, sizes)
 
     def node(self, node: Node, args: list[np.ndarray]) -> np.ndarray:
-        """The value of a node of these arguments."""
         match node.op:
             case "Input":
                 return decode(np.asarray(self.inputs[node.name]), node.dtype)

@@ -19,7 +19,6 @@ def value_dtype(dtype: DType) -> np.dtype:
 
 
 def full(value: Scalar, dtype: DType) -> np.ndarray:
-    """A 0-d array of one value."""
     return np.asarray(value, value_dtype(dtype))
 
 

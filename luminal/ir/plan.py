@@ -132,7 +132,6 @@ class Kernel:
         return tuple(dict.fromkeys(from_terms))
 
     def writes(self) -> tuple[str, ...]:
-        """Buffers that the kernel stores to."""
         return tuple(dict.fromkeys(s.buffer for s in self.stores))
 
     def arguments(self) -> tuple[str, ...]:

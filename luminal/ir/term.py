@@ -48,22 +48,18 @@ class Term:
 
     @property
     def axes(self) -> tuple[Var, ...]:
-        """The bound axes of a reduction."""
         return self.payload if self.op in REDUCTIONS else ()
 
     @property
     def buffer(self) -> str:
-        """The buffer of a load."""
         return self.payload[0]
 
     @property
     def indices(self) -> tuple[Expr, ...]:
-        """The index expressions of a load."""
         return self.payload[1]
 
     @property
     def expr(self) -> Expr:
-        """The integer expression of an index or cond term."""
         return self.payload
 
     @property
@@ -340,7 +336,6 @@ class Renaming:
         self._memo: dict[Term, Term] = {}
 
     def expr(self, e: Expr) -> Expr:
-        """The renamed expression."""
         return e.map(self._leaf)
 
     def _leaf(self, atom: Atom) -> Expr | None:
@@ -350,7 +345,6 @@ class Renaming:
         return None if new is None else to_expr(new)
 
     def term(self, t: Term) -> Term:
-        """The renamed term."""
         if t not in self._memo:
             payload = t.with_exprs(self.expr)
             if t.op == "load":

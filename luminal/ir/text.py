@@ -39,7 +39,6 @@ class Reader:
         }  # fmt: skip
 
     def dim(self, name: str, lo: int, hi: int) -> None:
-        """A symbolic dimension."""
         self.dims.append(Var(name, lo, hi))
         self.names[name] = to_expr(self.dims[-1])
 
@@ -71,7 +70,6 @@ class Reader:
                 raise ValueError("neither a call nor a name = value")
 
     def value(self, node: ast.expr) -> Any:
-        """The value of one expression."""
         match node:
             case ast.Constant():
                 return node.value

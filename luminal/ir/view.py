@@ -29,7 +29,6 @@ class View:
 
     @property
     def is_identity(self) -> bool:
-        """True if this view changes nothing."""
         same = self.shape == self.source and not self.valid
         return same and self.index == identity(self.shape).index
 
@@ -54,5 +53,4 @@ def axes_of(shape: Shape, prefix: str = "i") -> tuple[Var, ...]:
 
 @lru_cache(maxsize=1 << 14)
 def identity(shape: Shape) -> View:
-    """The view that changes nothing."""
     return View(shape, shape, tuple(map(to_expr, axes_of(shape))))

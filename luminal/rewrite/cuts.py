@@ -1,12 +1,13 @@
-"""Cuts: which nodes are always stored, which may be, and which are always computed in place.
+"""Cuts: which nodes are always stored, which may be, and which are always computed in place; and
+the regions between stored nodes, each unique one found once.
 
-In: prepared nodes. Out: `Cuts`. A stored node ends a kernel. The rules keep work from being
-multiplied and terms small; what could become one pass over an axis stays open (`soft`) and is
+In: prepared nodes. Out: `Cuts`, `Part`s. A stored node ends a kernel. The rules keep work from
+being multiplied and terms small; what could become one pass over an axis stays open (`soft`) and is
 decided by cost. Looks at structure only, never at what a node is for."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from luminal.ir import PRIMITIVES, Graph, Node, Shape, View, prod
+from luminal.ir import PRIMITIVES, Edge, Graph, Node, Shape, View, depth_first, prod
 from luminal.rewrite.prepare import MAX_UNROLL, is_leaf
 
 LARGEST_DEPTH = 80
@@ -246,3 +247,76 @@ class _Chooser:
 def choose_cuts(graph: Graph, trivial: frozenset[int] = frozenset()) -> Cuts:
     """The cuts of a prepared graph; `trivial` ones are always computed in place."""
     return _Chooser(graph, trivial).cuts
+
+
+# ---- regions: parts of the graph between stored nodes
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A region by itself, numbered canonically, so that equal layers are equal: nodes in order
+    (buffers it reads are Inputs), those that have a buffer here, which of those only may."""
+
+    nodes: tuple[Node, ...]
+    cuts: tuple[int, ...]
+    soft: frozenset[int]
+
+
+def split(graph: Graph, cuts: Cuts) -> tuple[list[Part], list[tuple[int, tuple[int, ...]]]]:
+    """The distinct regions, and where they occur, in the order of their last stored nodes: which
+    region, and what its nodes are in the graph. Empty tensors need none."""
+    parts: dict[Part, int] = {}
+    found = [_extract(graph, cuts, roots) for roots in _components(graph, cuts)]
+    uses = [(parts.setdefault(part, len(parts)), numbers) for part, numbers in found]
+    return list(parts), uses
+
+
+def _components(graph: Graph, cuts: Cuts) -> list[list[int]]:
+    """Stored nodes grouped by what they compute in common: `below` are the soft nodes that a node
+    reads, directly or through what is computed in place."""
+    above = list(range(len(graph.nodes)))
+
+    def find(n: int) -> int:
+        while above[n] != n:
+            above[n] = above[above[n]]
+            n = above[n]
+        return n
+
+    below: list[frozenset[int]] = []
+    groups: dict[int, list[int]] = {}
+    for n, node in enumerate(graph.nodes):
+        inner = [e.node for e in node.inputs if e.node not in cuts.stored]
+        reached = (frozenset((m,)) if m in cuts.soft else below[m] for m in inner)
+        below.append(frozenset().union(*reached))
+        if n not in cuts.shared:
+            for m in inner:
+                for other in below[m] if m in cuts.shared else (m,):
+                    if graph.nodes[other].inputs:
+                        above[find(n)] = find(other)
+    for n in sorted(cuts.stored):
+        if not is_leaf(graph.nodes[n]) and all(e.value != 0 for e in graph.nodes[n].shape):
+            groups.setdefault(find(n), []).append(n)
+    return list(groups.values())
+
+
+def _extract(graph: Graph, cuts: Cuts, roots: list[int]) -> tuple[Part, tuple[int, ...]]:
+    def read(n: int) -> bool:
+        return is_leaf(graph.nodes[n]) or (n in cuts.stored and n not in roots)
+
+    def below(n: int) -> list[int]:
+        return [] if read(n) else [e.node for e in graph.nodes[n].inputs]
+
+    local: dict[int, int] = {}
+    nodes: list[Node] = []
+    for n in depth_first(roots, below):
+        node, name = graph.nodes[n], str(len(nodes))
+        if read(n):
+            node = Node("Input", (), node.shape, node.dtype, name=name)
+        else:
+            inputs = tuple(Edge(local[e.node], e.view) for e in node.inputs)
+            node = replace(node, inputs=inputs, name=name if n in roots else "")
+        local[n] = len(nodes)
+        nodes.append(node)
+    soft = frozenset(local[n] for n in local if n in cuts.soft)
+    stored = frozenset(local[n] for n in roots)
+    return Part(tuple(nodes), tuple(sorted(soft | stored)), soft - stored), tuple(local)

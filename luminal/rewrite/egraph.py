@@ -22,12 +22,10 @@ class ENode(NamedTuple):
 
     @property
     def axes(self) -> tuple[Var, ...]:
-        """The bound axes of a reduction."""
         return self.payload if self.op in REDUCTIONS else ()  # type: ignore[return-value]
 
     @property
     def indices(self) -> tuple[Expr, ...]:
-        """The index expressions of a leaf."""
         if self.op == "load":
             return self.payload[1]  # type: ignore[index]
         return (self.payload,) if self.op in ("index", "cond") else ()  # type: ignore[return-value]
@@ -80,21 +78,17 @@ class EGraph:
         return self._free[self.find(c)]
 
     def dtype(self, c: int) -> DType:
-        """The dtype of a class."""
         return next(iter(self._nodes[self.find(c)])).dtype
 
     def constant(self, c: int) -> Scalar | None:
-        """The value of a class that holds a constant."""
         for node in self.nodes(c, "const"):
             return node.payload[1]  # type: ignore[index]
         return None
 
     def make(self, op: str, args: tuple[int, ...], dtype: DType, payload: object = None) -> int:
-        """The class of a node that is no leaf."""
         return self._insert(ENode(op, args, dtype, payload), None)
 
     def add(self, term: Term) -> int:
-        """The class of a term."""
         c = self._terms.get(term)
         if c is None:
             args = tuple(self.add(a) for a in term.args)
@@ -167,7 +161,6 @@ class EGraph:
                 self._dirty.append(owner)
 
     def number(self, value: float, dtype: DType) -> int:
-        """The class of a constant."""
         v: Scalar = float(value) if dtype.is_float else int(value)
         return self.make("const", (), dtype, (repr(v), v))
 

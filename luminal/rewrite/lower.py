@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import reduce
 
-from luminal.ir import DType, Edge, Graph, Node, Term, boolean, f32, substitute
+from luminal.ir import PRIMITIVES, DType, Edge, Graph, Node, Term, boolean, f32, substitute
 from luminal.ir import term as terms
 from luminal.ir.expr import Expr, Var, axis_var, const, to_expr
 from luminal.ir.numeric import full, lowest
@@ -17,10 +17,6 @@ from luminal.rewrite.axes import Split, divisors
 from luminal.rewrite.fold import fold, padded_sum, selects_on
 from luminal.rewrite.prepare import MAX_UNROLL, is_leaf
 
-_OPS = {
-    "Log2": "log2", "Exp2": "exp2", "Sin": "sin", "Sqrt": "sqrt", "Recip": "recip", "Add": "add",
-    "Mul": "mul", "Mod": "mod", "LessThan": "lt", "Maximum": "max", "Cast": "cast",
-}  # fmt: skip
 _LONGEST = 16
 
 
@@ -137,7 +133,8 @@ class Lowering:
         args = [self.edge(e, where) for e in node.inputs]
         if node.op == "Copy":
             return args[0]
-        op, dtype = _OPS[node.op], self.wide(node.dtype)
+        op = "max" if node.op == "Maximum" else PRIMITIVES[node.op].term
+        dtype = self.wide(node.dtype)
         joined = padded_sum(*args) if op == "add" else None
         return joined or fold(op, args, dtype) or terms.make(op, tuple(args), dtype)
 

@@ -9,11 +9,10 @@ from dataclasses import replace
 from luminal.ir import Call, ConstantData, Cut, Graph, Region, Result, Source, Space, bf16, f16
 from luminal.ir.term import Term, data, postorder, substitute
 from luminal.rewrite.axes import joined
-from luminal.rewrite.cuts import choose_cuts
+from luminal.rewrite.cuts import Part, choose_cuts, split
 from luminal.rewrite.egraph import EGraph
 from luminal.rewrite.lower import Lowering, positions
 from luminal.rewrite.prepare import is_leaf, prepare
-from luminal.rewrite.regions import Part, split
 from luminal.rewrite.rules import saturate
 
 
@@ -28,12 +27,11 @@ def rewrite(graph: Graph, *, numerics: str) -> Space:
     regions = tuple(_region(part, numerics != "exact" or halves) for part in parts)
     names = _names(graph)
     calls, inputs, constants = [], [], []
-    for use in uses:
-        part = parts[use.part]
-        cuts = tuple(use.numbers[i] for i in part.cuts)
-        sources = (use.numbers[i] for i, n in enumerate(part.nodes) if n.op == "Input")
-        held = tuple(names[n] for n in sources)
-        calls.append(Call(use.part, tuple(names[n] for n in cuts), held, cuts))
+    for region, numbers in uses:
+        part = parts[region]
+        cuts = tuple(numbers[i] for i in part.cuts)
+        held = tuple(names[numbers[i]] for i, n in enumerate(part.nodes) if n.op == "Input")
+        calls.append(Call(region, tuple(names[n] for n in cuts), held, cuts))
     for name, node in zip(names, graph.nodes, strict=True):
         if node.op == "Input":
             inputs.append(Source(name, node.shape, node.dtype))

@@ -192,7 +192,6 @@ class Executor:
         )
 
     def output_shapes(self, dims: tuple[int, ...]) -> list[tuple[int, ...]]:
-        """Shapes of the results for these dims."""
         known, shapes = self._shapes
         if known != dims:
             flat = iter(self._output_shapes(*dims))
@@ -216,7 +215,6 @@ class Executor:
     def _collect(
         self, inputs: Sequence[Any], fresh: list[np.ndarray], dims: tuple[int, ...]
     ) -> tuple[np.ndarray, ...]:
-        """The results in the caller's order."""
         if len(fresh) == len(self.outputs):
             return tuple(fresh)
         results: list[np.ndarray] = []

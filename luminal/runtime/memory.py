@@ -107,7 +107,6 @@ def _roots(plan: Plan) -> dict[str, str]:
 
 
 def aligned(size_bytes: int) -> np.ndarray:
-    """New bytes at an aligned address."""
     room = np.empty(size_bytes + ALIGNMENT, np.uint8)
     start = -room.ctypes.data % ALIGNMENT
     return room[start : start + size_bytes]

@@ -51,12 +51,10 @@ class Block:
         self.address: int = self._words.ctypes.data
 
     def set(self, **values: int) -> None:
-        """Give words new values."""
         for name, value in values.items():
             self._words[self._offsets[name] // 8] = value
 
     def clear(self) -> None:
-        """All words are 0."""
         self._words[:] = 0
 
 

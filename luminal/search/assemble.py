@@ -1,15 +1,21 @@
 """Assembly: from the picked kernels of every region to one Plan with buffers.
 
-In: a Space and, per region, its kernels. Out: a Plan in the graph's order. Decides where memory
-is reused in place (scatter into a dead buffer, update of an input) and adds the copies that are
-needed where it may not be."""
+In: a Space and, per region, its kernels. Out: a Plan in the graph's order. A kernel whose value
+selects by ranges of an axis (parts laid end to end) becomes one for each part, so that none pays
+for the others. Decides where memory is reused in place (scatter into a dead buffer, update of an
+input) and adds the copies that are needed where it may not be."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from luminal.ir import Buffer, Kernel, Plan, Result, Space, Store, axis_var, to_expr
-from luminal.ir.term import Renaming, Term, load
-from luminal.search.pieces import pieces
+from luminal.ir import Buffer, Expr, Kernel, Plan, Result, Space, Store, Var
+from luminal.ir.expr import axis_var, is_nonnegative, maximum, minimum, to_expr
+from luminal.ir.term import Renaming, Term, cast, load, substitute
 from luminal.search.roofline import Machine
+
+_FEWEST = 3
+"""Fewer different parts than this stay one kernel."""
+_Range = tuple[Expr, Expr]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,3 +153,59 @@ class _Assembly:
             return False
         loads = (t for t in step.kernel.subterms() if t.op == "load" and t.buffer == r.updates)
         return all(t.indices == step.kernel.stores[0].index for t in loads)
+
+
+# ---- pieces of a kernel
+
+
+def pieces(kernel: Kernel) -> list[Kernel]:
+    """The kernels that together do what `kernel` does; itself if it has few parts."""
+    value = kernel.stores[0].value
+    value = value.args[0] if value.op == "cast" else value
+    for axis in kernel.axes if len(kernel.stores) == 1 and not kernel.ordered else ():
+        whole = (to_expr(0), axis.extent)
+        ranges = list(_ranges(value, axis, whole, frozenset(kernel.dims())))
+        if len({part for _, part in ranges}) >= _FEWEST:
+            return [_piece(kernel, axis, *r) for r in ranges]
+    return [kernel]
+
+
+def _ranges(
+    value: Term, axis: Var, whole: _Range, dims: frozenset[Var]
+) -> Iterator[tuple[_Range, Term]]:
+    """The ranges of `axis` in which a selection is decided, and its value there."""
+    inside = _interval(value.args[0], axis, whole, dims) if value.op == "select" else None
+    if inside is None:
+        yield whole, value
+        return
+    for part, r in ((2, (whole[0], inside[0])), (1, inside), (2, (inside[1], whole[1]))):
+        if part == 1 or r[0] != r[1]:
+            yield from _ranges(value.args[part], axis, r, dims)
+
+
+def _interval(condition: Term, axis: Var, whole: _Range, dims: frozenset[Var]) -> _Range | None:
+    """The range of `axis` in which a condition holds, if its bounds are known to be in order."""
+    low, high = whole
+    if condition.op == "and":
+        first = _interval(condition.args[0], axis, whole, dims)
+        return _interval(condition.args[1], axis, first, dims) if first is not None else None
+    slope = condition.expr.coefficient(axis) if condition.op == "cond" else None
+    if slope is None or slope.value not in (1, -1):
+        return None
+    rest = condition.expr - to_expr(axis) * slope
+    if slope.value == 1:
+        low = maximum(low, -rest)
+    else:
+        high = minimum(high, rest + 1)
+    known = dims.issuperset(rest.atoms()) and {low, high} <= {*whole, -rest, rest + 1}
+    return (low, high) if known and is_nonnegative(high - low) else None
+
+
+def _piece(kernel: Kernel, axis: Var, between: _Range, value: Term) -> Kernel:
+    low, high = between
+    part = axis_var(axis.name, high - low)
+    env = {axis: to_expr(part) + low}
+    store = kernel.stores[0]
+    index = tuple(e.substitute(env) for e in store.index)
+    new = Store(store.buffer, index, cast(substitute(value, env), store.value.dtype))
+    return replace(kernel, axes=tuple(part if a == axis else a for a in kernel.axes), stores=(new,))

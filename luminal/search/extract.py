@@ -74,7 +74,6 @@ class _Solver:
         return frozenset(self.position[name] for name in names & self.position.keys())
 
     def solve(self, k: int) -> list[Picked]:
-        """The best `k` ways to store cuts, best first."""
         soft = [i for i in range(len(self.region.cuts)) if i not in self.required]
         seen: dict[frozenset[int], float] = {}
         for start in dict.fromkeys((frozenset(soft), frozenset[int]())):
@@ -119,7 +118,6 @@ class _Solver:
         return self.kernels[i, usable]
 
     def _cheapest(self, i: int, usable: frozenset[int]) -> Term:
-        """The term of least total work."""
         best: dict[int, _Best] = {}
         kernel = frozenset(self.region.cuts[i].axes)
         hidden = self.position.keys() - {self.region.cuts[j].name for j in usable}

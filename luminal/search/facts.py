@@ -38,7 +38,6 @@ class Access:
 
     @property
     def axes(self) -> frozenset[Var]:
-        """Variables that the address depends on."""
         return self.flat.variables()
 
     def dimension(self, axis: Var) -> int | None:
@@ -86,7 +85,6 @@ class Facts:
     staged: frozenset[Term] = frozenset()
 
     def with_layouts(self, layouts: Mapping[str, Layout]) -> Facts:
-        """The same kernel with more layouts decided."""
         new = {n: replace(self.buffers[n], layout=x) for n, x in layouts.items()}
         left = self.free_layout - set(new)
         return replace(self, buffers={**self.buffers, **new}, free_layout=left) if new else self
@@ -121,13 +119,11 @@ class Facts:
         return tuple(dict.fromkeys((*own, *within)))
 
     def number(self, e: Expr) -> int:
-        """The typical value of an expression."""
         return e.evaluate({
             v.name: self.hints.get(v.name, min(v.hi, max(v.lo, TYPICAL))) for v in e.variables()
         })  # fmt: skip
 
     def extent(self, axis: Var) -> int:
-        """The typical number of values of an axis."""
         return min(max(1, self.number(axis.extent)), self.limits.get(axis, 1 << 62))
 
     def largest(self, axis: Var) -> int:
@@ -144,7 +140,6 @@ class Facts:
         return tuple(self._access(t.buffer, t.indices, t) for t in found)
 
     def store(self, store: Store) -> Access:
-        """The access of a store."""
         return self._access(store.buffer, store.index)
 
     def _access(self, name: str, index: tuple[Expr, ...], term: Term | None = None) -> Access:
@@ -152,7 +147,6 @@ class Facts:
         return Access(buffer, index, _flatten(index, buffer.shape, buffer.layout), term)
 
     def masks(self, *terms: Term) -> tuple[Expr, ...]:
-        """Conditions over indices in terms."""
         return tuple(t.expr for t in self.walk(*terms) if t.op == "cond")
 
     def stride(self, access: Access, axis: Var, tile: int = 1) -> int | None:

@@ -45,7 +45,6 @@ class Machine:
         return max(0, e.evaluate({**typical, **self.hints}))
 
     def points(self, axes: Iterable[Var]) -> float:
-        """Number of points of a set of axes."""
         total = 1  # an integer: the order of a set must not show in the last digit
         for axis in axes:
             if axis not in self._extents:
@@ -102,7 +101,6 @@ class _Walk:
         self.flops = self.clutter = 0.0
 
     def visit(self, t: Term, place: _Place) -> None:
-        """Adds the work of a subterm, once."""
         if t in self.seen:
             return
         self.seen.add(t)
