@@ -15,18 +15,14 @@ from luminal.errors import InternalError
 # Instructions of two operands by the class of the first: float, signed, unsigned, bool.
 _CLASS = {"f": 0, "i": 1, "u": 2, "b": 3}
 _BINARY = {
-    "add": ("fadd", "add", "add", "or"),
-    "sub": ("fsub", "sub", "sub", ""),
-    "mul": ("fmul", "mul", "mul", "and"),
-    "div": ("fdiv", "", "", ""),
-    "and": ("", "", "", "and"),
-    "or": ("", "", "", "or"),
-    "udiv": ("", "udiv", "udiv", ""),
-    "urem": ("", "urem", "urem", ""),
+    "add": ("fadd", "add", "add", "or"), "sub": ("fsub", "sub", "sub", ""),
+    "mul": ("fmul", "mul", "mul", "and"), "div": ("fdiv", "", "", ""),
+    "and": ("", "", "", "and"), "or": ("", "", "", "or"),
+    "udiv": ("", "udiv", "udiv", ""), "urem": ("", "urem", "urem", ""),
     "lt": ("fcmp olt", "icmp slt", "icmp ult", "icmp ult"),
     "le": ("fcmp ole", "icmp sle", "icmp ule", "icmp ule"),
     "eq": ("fcmp oeq", "icmp eq", "icmp eq", "icmp eq"),
-}
+}  # fmt: skip
 
 
 def instruction(emitter: Emitter, let: Let, args: list[Reg]) -> str | Reg:
@@ -201,23 +197,16 @@ def _portable(a: Reg, b: Reg, c: Reg, unsigned: bool) -> Reg:
 
 
 _OTHERS: dict[str, Callable[..., str | Reg]] = {
+    "dot4": _dot4, "floordiv": _floored, "floormod": _floored, "fma": _fma, "max": _extreme,
+    "min": _extreme, "mod": _mod, "reduce_add": _reduce, "reduce_max": _reduce,
+    "shuffle": _shuffle,
     "cast": lambda let, a: convert(a, let.args[0].dtype.name, let.result.dtype.name),
-    "dot4": _dot4,
     "exp2": lambda let, a: llvm_math.exp2(a),
-    "floordiv": _floored,
-    "floormod": _floored,
-    "fma": _fma,
     "log2": lambda let, a: llvm_math.log2(a),
-    "max": _extreme,
-    "min": _extreme,
-    "mod": _mod,
     "not": lambda let, a: f"xor {a}, {a.like(-1).text}",
     "recip": lambda let, a: f"fdiv {a.like(1.0)}, {a.text}",
-    "reduce_add": _reduce,
-    "reduce_max": _reduce,
     "select": lambda let, c, a, b: f"select {c}, {a}, {b}",
-    "shuffle": _shuffle,
     "sin": lambda let, a: llvm_math.sine(a),
     "splat": lambda let, a: a.splat(let.result.lanes),
     "sqrt": lambda let, a: a.emitter.intrinsic("sqrt", a),
-}
+}  # fmt: skip

@@ -266,16 +266,16 @@ class Points:
 
 def _stored(kernel: Kernel, buffers: Arrays, dims: Sizes, ranges: list[np.ndarray]) -> list[Points]:
     """What a kernel stores for these ranges of its axes."""
-    terms, shape = _Terms(buffers, dims, _stack(kernel.axes, ranges)), tuple(map(len, ranges))
+    terms, points = _Terms(buffers, dims, _stack(kernel.axes, ranges)), list[Points]()
     with np.errstate(all="ignore"):
-        return [
-            Points(
-                s.buffer,
-                tuple(np.broadcast_to(terms.expr(e, terms.mask), shape) for e in s.index),
-                np.broadcast_to(terms.value(s.value, terms.mask), shape),
-            )
-            for s in kernel.stores
-        ]
+        for s in kernel.stores:
+            found = [
+                *(terms.expr(e, terms.mask) for e in s.index),
+                terms.value(s.value, terms.mask),
+            ]
+            *index, value = (np.broadcast_to(x, tuple(map(len, ranges))) for x in found)
+            points.append(Points(s.buffer, tuple(index), value))
+    return points
 
 
 def sample_kernel(

@@ -30,20 +30,14 @@ _TABLE = (
     Primitive("Recip", 1, "unary", 4, False, "recip", "1 / x; ±inf at ±0"),
     Primitive("Add", 2, "binary", 1, True, "add", "sum; integers wrap; bools: or"),
     Primitive("Mul", 2, "binary", 1, True, "mul", "product; integers wrap; bools: and"),
-    Primitive(
-        "Mod", 2, "binary", 8, True, "mod", "C fmod: sign of the dividend; ints: x mod 0 = 0"
-    ),
+    Primitive("Mod", 2, "binary", 8, True, "mod", "C fmod, dividend's sign; ints: x mod 0 = 0"),
     Primitive("LessThan", 2, "binary", 1, True, "lt", "a < b as bool; false with NaN"),
     Primitive("SumReduce", 1, "reduce", 1, True, "", "sum along an axis; 0 if empty; bools: any"),
-    Primitive(
-        "MaxReduce", 1, "reduce", 1, True, "", "maximum; NaN wins; empty: -inf or the minimum"
-    ),
+    Primitive("MaxReduce", 1, "reduce", 1, True, "", "maximum; NaN wins; empty: the least value"),
     Primitive("Iota", 0, "source", 0, True, "", "0, 1, 2, ... along one dimension"),
     Primitive("Gather", 2, "index", 1, True, "", "out[.., o, ..] = src[.., index[.., o, ..], ..]"),
     Primitive("Scatter", 3, "index", 1, True, "", "copy of dest with dest[.., index, ..] = src"),
-    Primitive(
-        "Cast", 1, "unary", 1, True, "cast", "to another dtype; see interp.py for the corners"
-    ),
+    Primitive("Cast", 1, "unary", 1, True, "cast", "to another dtype; corners: interp.py"),
 )
 PRIMITIVES = {p.name: p for p in _TABLE}
 LEAVES = ("Input", "Constant")

@@ -22,13 +22,9 @@ def divisors(body: Term, axis: Var) -> list[int]:
     Reason: a factor that varies by block only can then leave the inner sum. Condition: c divides
     the extent. The smallest alone: it makes every coarser block visible too."""
     loads = [t for t in postorder(body) if t.op == "load" and axis in t.free]
-    found = (
-        atom.b.value
-        for t in loads
-        for e in t.indices
-        for atom in e.all_atoms()
-        if isinstance(atom, Binary) and atom.op in ("div", "mod") and atom.a.coefficient(axis) == 1
-    )
+    atoms = (atom for t in loads for e in t.indices for atom in e.all_atoms())
+    found = (a.b.value for a in atoms if isinstance(a, Binary) and a.op in ("div", "mod")
+             and a.a.coefficient(axis) == 1)  # fmt: skip
     extent = axis.hi + 1
     return sorted(c for c in found if c and _SMALLEST <= c < extent and extent % c == 0)[:1]
 

@@ -3,7 +3,8 @@
 In: terms and unions. Out: classes, their nodes, free axes; frozen into `ir.space` values. Knows
 no rule. A class is an int; classes are made of nodes as terms are made of terms."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import partial, reduce
 from math import isfinite
 from typing import NamedTuple
 
@@ -76,6 +77,10 @@ class EGraph:
     def free(self, c: int) -> frozenset[Var]:
         """Axes and dimensions that every value of the class depends on at most."""
         return self._free[self.find(c)]
+
+    def depends(self, c: int | None, own: Iterable[Var]) -> bool:
+        """True unless class c is free of the axes `own`."""
+        return c is not None and not self.free(c).isdisjoint(own)
 
     def dtype(self, c: int) -> DType:
         return next(iter(self._nodes[self.find(c)])).dtype
@@ -172,6 +177,19 @@ class EGraph:
         if x is not None and y is not None and (op == "add" or isfinite(x * y)):
             return self.number(x + y if op == "add" else x * y, self.dtype(a))
         return self.make(op, (a, b), self.dtype(a))
+
+    def joined(self, op: str, parts: Iterable[int | None]) -> int | None:
+        """The sum ('add') or product ('mul') of classes; None stands for 0 or 1."""
+        some = [c for c in parts if c is not None]
+        return reduce(partial(self.combine, op), some) if some else None
+
+    def times_constant(self, c: int) -> tuple[int, float]:
+        """(x, factor) with c = x·factor and a finite constant, 1 if there is none."""
+        for a, b in self.products(c):
+            value = self.constant(a)
+            if value is not None and isfinite(value) and self.constant(b) is None:
+                return self.find(b), float(value)
+        return self.find(c), 1.0
 
     def power(self, a: int) -> int:
         """exp2 of a; 1 if a is 0."""

@@ -45,10 +45,8 @@ def selects_on(body: Term, axis: Var) -> bool:
         t for t in postorder(body)
         if axis in t.free and (t.op == "cond" or (t.op == "select" and axis in t.args[0].free))
     ]  # fmt: skip
-    return (
-        bool(chosen)
-        and all(t.op == "select" or substitute(t, {axis: const(0)}).op == "const" for t in chosen)
-        and any(t.op == "cond" for t in chosen)
+    return any(t.op == "cond" for t in chosen) and all(
+        t.op == "select" or substitute(t, {axis: const(0)}).op == "const" for t in chosen
     )
 
 

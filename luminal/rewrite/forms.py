@@ -4,7 +4,7 @@ In: an e-graph class and the axes of a reduction. Out: parts that do and do not 
 axes, coefficients of a sum. Adds nodes for the parts, never unions. An axis set `own` stands for
 the bound axes K below; "free of K" means that no axis of K occurs."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from math import inf, isfinite
 
 import numpy as np
@@ -20,19 +20,6 @@ _LOGIC = {"and": all, "or": any, "not": lambda parts: not parts[0]}
 Own = frozenset[Var]
 Form = dict[int | None, float]
 """Σ factor·class, a linear combination; the factor of None is the constant."""
-
-
-def depends(graph: EGraph, c: int | None, own: Iterable[Var]) -> bool:
-    """True unless class c is free of K."""
-    return c is not None and not graph.free(c).isdisjoint(own)
-
-
-def joined(graph: EGraph, op: str, parts: Iterable[int | None]) -> int | None:
-    """The sum ('add') or product ('mul') of classes; None stands for 0 or 1."""
-    total: int | None = None
-    for c in parts:
-        total = c if total is None else total if c is None else graph.combine(op, total, c)
-    return total
 
 
 def factors(graph: EGraph, c: int) -> Iterator[tuple[int, tuple[int, ...]]]:
@@ -60,35 +47,25 @@ def split(
 
     (a + b)·s with s constant is split inside. Exact in the reals; one reassociation."""
     c = graph.find(c)
-    if not depends(graph, c, own):
+    if not graph.depends(c, own):
         return c, None
     node = _first(graph, c, op, depth)
     if node is not None:
         frees, rests = zip(*(split(graph, op, a, own, depth + 1) for a in node.args), strict=True)
         if any(free is not None for free in frees):
-            return joined(graph, op, frees), joined(graph, op, rests)
+            return graph.joined(op, frees), graph.joined(op, rests)
     elif op == "add" and depth < _DEPTH:
-        inner, factor = times_constant(graph, c)
+        inner, factor = graph.times_constant(c)
         if inner != c:
             free, rest = split(graph, op, inner, own, depth + 1)
             if free is not None:
-                return _times(graph, free, factor), rest if rest is None else _times(
-                    graph, rest, factor
-                )
+                inside = None if rest is None else _times(graph, rest, factor)
+                return _times(graph, free, factor), inside
     return None, c
 
 
 def _times(graph: EGraph, c: int, factor: float) -> int:
     return graph.combine("mul", c, graph.number(factor, graph.dtype(c)))
-
-
-def times_constant(graph: EGraph, c: int) -> tuple[int, float]:
-    """(x, factor) with c = x·factor and a finite constant, 1 if there is none."""
-    for a, b in graph.products(c):
-        value = graph.constant(a)
-        if value is not None and isfinite(value) and graph.constant(b) is None:
-            return graph.find(b), float(value)
-    return graph.find(c), 1.0
 
 
 def scaled(graph: EGraph, c: int, factor: float, depth: int = 0) -> int:
@@ -111,7 +88,7 @@ def scaled(graph: EGraph, c: int, factor: float, depth: int = 0) -> int:
     if node is not None and _selects_constant(graph, c):
         a, b = (scaled(graph, x, factor, depth + 1) for x in node.args)
         return _masked(graph, a, b) or _masked(graph, b, a) or graph.combine("add", a, b)
-    inner, known = times_constant(graph, c)
+    inner, known = graph.times_constant(c)
     return _times(graph, inner, known * factor)
 
 
@@ -143,7 +120,7 @@ def linear(graph: EGraph, c: int, depth: int = 0) -> Form:
     if node is not None:
         left, right = (linear(graph, a, depth + 1) for a in node.args)
         return added(left, right)
-    inner, factor = times_constant(graph, c)
+    inner, factor = graph.times_constant(c)
     if inner != c and depth < _DEPTH:
         return added({}, linear(graph, inner, depth + 1), factor)
     return {c: 1.0}
@@ -163,7 +140,7 @@ def class_of(graph: EGraph, form: Form, dtype: DType) -> int | None:
     """The class of a linear combination; None if it is 0."""
     terms = [_times(graph, c, f) for c, f in form.items() if c is not None]
     constant = [graph.number(form[None], dtype)] if None in form else []
-    return joined(graph, "add", terms + constant)
+    return graph.joined("add", terms + constant)
 
 
 def regimes(graph: EGraph, c: int) -> tuple[int, bool, bool, bool] | None:

@@ -11,19 +11,7 @@ from functools import wraps
 
 from luminal.ir import Expr, Var, boolean, f32, f64, i32, i64, prod
 from luminal.rewrite.egraph import EGraph, ENode
-from luminal.rewrite.forms import (
-    Form,
-    added,
-    class_of,
-    depends,
-    factors,
-    joined,
-    linear,
-    regimes,
-    scaled,
-    split,
-    times_constant,
-)  # fmt: skip
+from luminal.rewrite.forms import Form, added, class_of, factors, linear, regimes, scaled, split
 
 Rule = Callable[[EGraph, ENode], Iterator[int]]
 
@@ -63,7 +51,7 @@ def factor_leaves_inner_loops(graph: EGraph, node: ENode) -> Iterator[int]:
     Reason: f (a scale per block) is multiplied once per block. Condition: as in R1."""
     for inner in node.axes if len(node.axes) > 1 else ():
         free, rest = split(graph, "mul", node.args[0], frozenset((inner,)))
-        if free is not None and rest is not None and depends(graph, free, node.axes):
+        if free is not None and rest is not None and graph.depends(free, node.axes):
             outer = tuple(a for a in node.axes if a != inner)
             body = graph.make("sum", (rest,), node.dtype, (inner,))
             yield graph.make("sum", (graph.combine("mul", free, body),), node.dtype, outer)
@@ -75,13 +63,13 @@ def sum_of_invariant(graph: EGraph, node: ENode) -> Iterator[int]:
     Reason: no loop. Exact in the reals. Condition: a constant |K|; f32, f64 or any integer type."""
     count = _count(node.axes).value
     if (node.dtype in (f32, f64) or node.dtype.is_int) and count is not None:
-        if not depends(graph, node.args[0], node.axes):
+        if not graph.depends(node.args[0], node.axes):
             yield graph.combine("mul", node.args[0], graph.number(count, node.dtype))
 
 
 def maximum_of_invariant(graph: EGraph, node: ENode) -> Iterator[int]:
     """max_K f = f, f free of K. Exact. Condition: K is not empty."""
-    if not depends(graph, node.args[0], node.axes) and all(a.extent.lo >= 1 for a in node.axes):
+    if not graph.depends(node.args[0], node.axes) and all(a.extent.lo >= 1 for a in node.axes):
         yield node.args[0]
 
 
@@ -94,7 +82,7 @@ def constant_leaves_maximum(graph: EGraph, node: ENode) -> Iterator[int]:
     free, rest = split(graph, "add", node.args[0], frozenset(node.axes))
     if rest is None or any(a.extent.lo < 1 for a in node.axes):
         return
-    x, scale = times_constant(graph, rest)
+    x, scale = graph.times_constant(rest)
     x, scale = (x, scale) if 0 < scale < math.inf else (rest, 1.0)
     if free is not None or scale != 1:
         top = scaled(graph, graph.make("rmax", (x,), node.dtype, node.axes), scale)
@@ -115,13 +103,13 @@ def sum_of_powers(graph: EGraph, node: ENode) -> Iterator[int]:
         return
     left = {} if free is None else linear(graph, free)
     settled = _settled(graph, left, linear(graph, rest), node.axes)
-    rest = scaled(graph, *times_constant(graph, rest))
-    values = joined(graph, "mul", others)
+    rest = scaled(graph, *graph.times_constant(rest))
+    values = graph.joined("mul", others)
     values = graph.number(1, node.dtype) if values is None else values
     total = graph.make("rsum", (rest, values), node.dtype, node.axes)
     if settled is None:
         top = graph.make("rmax", (rest,), node.dtype, node.axes)
-        residue = joined(graph, "add", (free, top))
+        residue = graph.joined("add", (free, top))
     else:
         residue = class_of(graph, settled, node.dtype)
     yield total if residue is None else graph.combine("mul", graph.power(residue), total)
@@ -131,7 +119,7 @@ def _exponents(graph: EGraph, node: ENode) -> Iterator[tuple[int, tuple[int, ...
     """(y, others) for every way to write the summand as exp2(y)·others, y not free of K."""
     for part, others in factors(graph, node.args[0]):
         for (y,) in graph.args(part, "exp2"):
-            if depends(graph, y, node.axes):
+            if graph.depends(y, node.axes):
                 yield y, others
 
 
@@ -140,7 +128,7 @@ def _settled(graph: EGraph, free: Form, rest: Form, axes: tuple[Var, ...]) -> Fo
     for m, factor in free.items():
         for x in _maximised(graph, m, axes) if m is not None and factor < 0 else ():
             shift = added(rest, linear(graph, x), factor)
-            if not any(depends(graph, c, axes) for c in shift):
+            if not any(graph.depends(c, axes) for c in shift):
                 return added({c: f for c, f in free.items() if c != m}, shift)
     return None
 
@@ -193,9 +181,9 @@ def choice_leaves_sum(graph: EGraph, node: ENode) -> Iterator[int]:
     constant 0 makes its sum 0. Condition: floats of 32 bits or more, r finite where that happens.
     """
     for part, others in factors(graph, node.args[0]):
-        for p, *ways in graph.args(part, "select") if depends(graph, part, node.axes) else ():
-            if not depends(graph, p, node.axes):
-                sums, rest = [], joined(graph, "mul", others)
+        for p, *ways in graph.args(part, "select") if graph.depends(part, node.axes) else ():
+            if not graph.depends(p, node.axes):
+                sums, rest = [], graph.joined("mul", others)
                 for way in ways:
                     body = way if rest is None else graph.combine("mul", way, rest)
                     zero = graph.constant(way) == 0
@@ -214,7 +202,7 @@ def any_above(graph: EGraph, node: ENode) -> Iterator[int]:
     if found is None or found[1:] != (False, True, True):
         return
     x, dtype = found[0], graph.dtype(found[0])
-    if dtype in (f32, f64) and depends(graph, x, node.axes):
+    if dtype in (f32, f64) and graph.depends(x, node.axes):
         one, half = graph.number(1.0, dtype), graph.number(0.5, dtype)
         for power in _powers(graph, x, node.axes):
             total = graph.make("rsum", (power, one), dtype, node.axes)
@@ -299,21 +287,13 @@ def _magnitude(graph: EGraph, c: int, depth: int) -> int:
 
 _SIZES = {"cast": max, "mul": math.prod, "add": sum, "select": lambda sizes: max(sizes[1:])}
 RULES: dict[str, tuple[Rule, ...]] = {
-    "sum": (
-        factor_leaves_sum,
-        factor_leaves_inner_loops,
-        sum_of_invariant,
-        sum_of_powers,
-        squares_from_mean,
-        choice_leaves_sum,
-        any_above,
-        integer_sum_narrows,
-    ),
+    "sum": (factor_leaves_sum, factor_leaves_inner_loops, sum_of_invariant, sum_of_powers,
+            squares_from_mean, choice_leaves_sum, any_above, integer_sum_narrows),
     "rsum": (factor_leaves_sum,),
     "rmax": (maximum_of_invariant, constant_leaves_maximum),
     "mul": (common_power_cancels,),
     "cast": (cast_of_wider_integer,),
-}
+}  # fmt: skip
 MAX_CLASSES, MAX_ROUNDS = 20_000, 12
 """Limits of `saturate`; larger graphs may grow to four times their size."""
 
