@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -267,14 +268,11 @@ class Points:
 def _stored(kernel: Kernel, buffers: Arrays, dims: Sizes, ranges: list[np.ndarray]) -> list[Points]:
     """What a kernel stores for these ranges of its axes."""
     terms, points = _Terms(buffers, dims, _stack(kernel.axes, ranges)), list[Points]()
+    whole = partial(np.broadcast_to, shape=tuple(map(len, ranges)))
     with np.errstate(all="ignore"):
         for s in kernel.stores:
-            found = [
-                *(terms.expr(e, terms.mask) for e in s.index),
-                terms.value(s.value, terms.mask),
-            ]
-            *index, value = (np.broadcast_to(x, tuple(map(len, ranges))) for x in found)
-            points.append(Points(s.buffer, tuple(index), value))
+            index = tuple(whole(terms.expr(e, terms.mask)) for e in s.index)
+            points.append(Points(s.buffer, index, whole(terms.value(s.value, terms.mask))))
     return points
 
 
