@@ -12,8 +12,9 @@ from luminal.errors import UnsupportedError
 from luminal.frontend import functional as F
 from luminal.frontend.tensor import Tensor, cast
 from luminal.frontend.torch.aten.table import Call, op
+from luminal.frontend.views import slice_
 from luminal.ir.expr import Expr, ExprLike, const, is_nonnegative, minimum, to_expr
-from luminal.ir.view import View, axes_of, slice_
+from luminal.ir.view import View, axes_of
 
 __all__: list[str] = []
 
