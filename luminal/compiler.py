@@ -113,7 +113,7 @@ def _compile(
     if program is None:
         plan = search_plan(graph, config, target, cache, dict(hints), progress)
         searched = time.perf_counter()
-        program = generate(plan, target, _alternatives(plan, target, hints))
+        program = generate(plan, target, alternatives(plan, target, hints))
         cache.save(key, program)
     else:
         searched = time.perf_counter()
@@ -159,7 +159,7 @@ def search_plan(
                       versions=versions(), progress=progress)  # fmt: skip
 
 
-def _alternatives(
+def alternatives(
     plan: Plan, target: Target, hints: Mapping[str, int]
 ) -> Callable[[Kernel], Iterator[Schedule]]:
     """What to try where the chosen schedule cannot be lowered: the model's, best first, for the

@@ -4,7 +4,7 @@ In: a function (or `luminal.nn.Module`) and example inputs. Out: a `Function` th
 returns arrays in the structure that the function returned. Traces once; compiles nothing itself."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,10 @@ from luminal.errors import ArgumentError, DTypeError
 from luminal.frontend.tensor import Tensor, Update, tensor, to_graph
 from luminal.ir import DType, Expr, ExprLike, Graph, Plan, Var, dim, from_numpy
 
-__all__ = ["Dim", "Function", "InputSpec", "compile_function", "realize_graph"]
+__all__ = [
+    "Dim", "Function", "InputSpec", "Leaf", "Traced", "compile_function", "realize_graph",
+    "trace_function",
+]  # fmt: skip
 
 DynamicShapes = Mapping[int, Mapping[int, "str | Dim"]]
 
@@ -35,6 +38,28 @@ class InputSpec:
 
     shape: tuple[ExprLike, ...]
     dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A result that is no tensor: None, a number or a text."""
+
+    value: bool | int | float | str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """What a frontend found: the graph, the structure of its results (their numbers in place of the
+    tensors), the sizes of the examples by dim, the names of the inputs that a call takes, the
+    inputs that are weights, by their names in the model, and checks: the last results of the graph
+    are truth values, and each that is true means an error of this kind and text."""
+
+    graph: Graph
+    structure: object
+    hints: dict[str, int]
+    names: tuple[str, ...]
+    weights: dict[str, np.ndarray] = field(default_factory=dict)
+    checks: tuple[tuple[str, str], ...] = ()
 
 
 class Function:
@@ -151,6 +176,35 @@ def _symbolic(
     return tuple(sizes)
 
 
+def trace_function(
+    fn: Callable[..., Any], example_inputs: Sequence[object],
+    dynamic_shapes: DynamicShapes | None = None,
+) -> Traced:  # fmt: skip
+    """The graph of `fn` for inputs like the examples; errors as of `compile_function`."""
+    if not isinstance(example_inputs, list | tuple):
+        raise ArgumentError(
+            f"[compile] example_inputs must be a list or tuple of arrays. Got "
+            f"{type(example_inputs).__name__}. Try [x]."
+        )
+    marks, known = dict(dynamic_shapes or {}), {}
+    stray = set(marks) - set(range(len(example_inputs)))
+    if stray:
+        raise ArgumentError(f"[compile] dynamic_shapes names inputs {sorted(stray)}, which do not "
+                            f"exist. Got {len(example_inputs)} examples.")  # fmt: skip
+    inputs, hints = [], {}
+    for number, value in enumerate(example_inputs):
+        shape, dtype = _example(value, number)
+        sizes = _symbolic(shape, marks.get(number, {}), known, number)
+        for size, mark in zip(shape, sizes, strict=True):
+            if isinstance(size, int) and isinstance(mark, Expr):
+                hints.setdefault(repr(mark), size)
+        inputs.append(Tensor.from_input(f"x{number}", sizes, dtype))
+    leaves: list[Tensor | Update] = []
+    structure = _flatten(fn(*inputs), leaves)
+    graph = to_graph(leaves, inputs, [f"y{n}" for n in range(len(leaves))])
+    return Traced(graph, structure, hints, tuple(x.source.name for x in inputs))
+
+
 def compile_function(
     fn: Callable[..., Any], example_inputs: Sequence[object], *,
     dynamic_shapes: DynamicShapes | None = None, device: str | None = None,
@@ -172,31 +226,11 @@ def compile_function(
     config = from_environment().override(
         device=device, search=search, numerics=numerics, threads=threads, seed=seed
     )
-    if not isinstance(example_inputs, list | tuple):
-        raise ArgumentError(
-            f"[compile] example_inputs must be a list or tuple of arrays. Got "
-            f"{type(example_inputs).__name__}. Try [x]."
-        )
-    marks, known = dict(dynamic_shapes or {}), {}
-    stray = set(marks) - set(range(len(example_inputs)))
-    if stray:
-        raise ArgumentError(f"[compile] dynamic_shapes names inputs {sorted(stray)}, which do not "
-                            f"exist. Got {len(example_inputs)} examples.")  # fmt: skip
-    inputs, hints, names = [], {}, []
-    for number, value in enumerate(example_inputs):
-        shape, dtype = _example(value, number)
-        sizes = _symbolic(shape, marks.get(number, {}), known, number)
-        for size, mark in zip(shape, sizes, strict=True):
-            if isinstance(size, int) and isinstance(mark, Expr):
-                hints.setdefault(repr(mark), size)
-        inputs.append(Tensor.from_input(f"x{number}", sizes, dtype))
-    leaves: list[Tensor | Update] = []
-    structure = _flatten(fn(*inputs), leaves)
-    names = [f"y{n}" for n in range(len(leaves))]
-    graph = to_graph(leaves, inputs, names)
-    compiled = compile_graph(graph, config, hints=hints, progress=progress)
-    plain = isinstance(structure, tuple) and structure == tuple(range(len(leaves)))
-    return Function(compiled, _SEQUENCE if plain and type(structure) is tuple else structure)
+    traced = trace_function(fn, example_inputs, dynamic_shapes)
+    compiled = compile_graph(traced.graph, config, hints=traced.hints, progress=progress)
+    structure, count = traced.structure, len(compiled.graph.outputs)
+    plain = type(structure) is tuple and structure == tuple(range(count))
+    return Function(compiled, _SEQUENCE if plain else structure)
 
 
 def realize_graph(graph: Graph) -> list[np.ndarray]:

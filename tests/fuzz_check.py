@@ -223,7 +223,7 @@ def run_guarded(
     results = []
     for spec, shape in zip(executor.outputs, shapes, strict=True):
         if spec.kind == "constant":
-            results.append(executor._constants[spec.buffer.name])
+            results.append(executor.constants[spec.buffer.name])
         else:
             results.append(
                 (fresh if spec.kind == "fresh" else ins)[spec.source].array.reshape(shape)

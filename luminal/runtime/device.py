@@ -109,20 +109,22 @@ def select_target(isa: str) -> Target:
     host = host_target()
     if isa == "native":
         return host
-    if isa == "baseline":
-        return replace(baseline_target(host.triple), cores=host.cores)
-    cpu, flags = _LEVELS[isa]
-    missing = [flag for flag in flags if f"+{flag}" not in host.features.split(",")]
+    missing = [
+        flag for flag in _LEVELS.get(isa, ("", ()))[1] if f"+{flag}" not in host.features.split(",")
+    ]
     if missing:
         raise DeviceError(
             f"[device] this CPU lacks {', '.join(missing)}. Got isa={isa!r}; expected a level that "
             "it has. Try isa='native'."
         )
-    return _target(host.triple, cpu, dict.fromkeys(flags, True), host.cores)
+    return replace(baseline_target(host.triple, isa), cores=host.cores)
 
 
-def baseline_target(triple: str) -> Target:
-    """The least CPU of `triple`: SSE2 on x86-64, NEON on aarch64. For cross compiling and tests."""
+def baseline_target(triple: str, isa: str = "baseline") -> Target:
+    """The least CPU of `triple` that has a level of x86-64: SSE2 by default, NEON on aarch64. For
+    cross compiling and tests."""
+    if isa in _LEVELS:
+        return _target(triple, _LEVELS[isa][0], dict.fromkeys(_LEVELS[isa][1], True), 1)
     if triple.startswith("x86_64"):
         return _target(triple, "x86-64", {"sse2": True}, 1)
     return _target(triple, "apple-m1" if "apple" in triple else "generic", {"neon": True}, 1)

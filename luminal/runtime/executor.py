@@ -38,18 +38,20 @@ class Executor:
 
     `executor(*inputs)` takes arrays and returns a tuple of arrays; `run_pointers` takes addresses.
     `outputs` says where each result comes from, `fresh` lists the results that need storage, in
-    the order in which `run_pointers` expects their addresses. `arena_bytes` is the peak so far."""
+    the order in which `run_pointers` expects their addresses. `arena_bytes` is the peak so far.
+    `objects` may be the addresses of the program's symbols, if it has been linked elsewhere."""
 
     def __init__(
-        self, program: Program, objects: Iterable[bytes], threads: int | None = None
-    ) -> None:
+        self, program: Program, objects: Iterable[bytes] | Mapping[str, int],
+        threads: int | None = None,
+    ) -> None:  # fmt: skip
         plan = program.plan
         for b in plan.buffers:
             if b.layout and b.kind in ("input", "output"):
                 raise InternalError(f"[runtime] {b.kind} {b.name} has a layout")
         self.program, self.threads = program, thread_count(threads)
-        self._memory = memory.memory_plan(plan)
-        written = {self._memory.root[name] for kernel in plan.kernels for name in kernel.writes()}
+        self.memory = memory.memory_plan(plan)
+        written = {self.memory.root[name] for kernel in plan.kernels for name in kernel.writes()}
         self._updated = [n for n, name in enumerate(plan.inputs) if name in written]
         self.signature = Signature(plan, self._updated)
         self.arena_bytes = 0
@@ -61,14 +63,14 @@ class Executor:
         self._output_shapes = memory.compile_exprs(plan.dims, exprs)
         self._shapes: tuple[tuple[int, ...] | None, list[tuple[int, ...]]] = (None, [])
         self._fresh_dtypes = [(n, self.outputs[n].buffer.dtype.np) for n in self.fresh]
-        self._constants: dict[str, np.ndarray] = {}
+        self.constants: dict[str, np.ndarray] = {}
         self.rebind({b.data.name: b.data.array for b in plan.buffers if b.data is not None})
-        self._launches = self._bind(objects)
+        self.launches = self._bind(objects)
         self._free: list[Call] = []
         self._recycled: dict[int, np.ndarray] = {}
 
     def _results(self) -> tuple[tuple[OutputSpec, ...], tuple[int, ...]]:
-        plan, root = self.program.plan, self._memory.root
+        plan, root = self.program.plan, self.memory.root
         outputs: list[OutputSpec] = []
         fresh: dict[str, int] = {}
         for position, name in enumerate(plan.outputs):
@@ -81,20 +83,23 @@ class Executor:
             outputs.append(OutputSpec(buffer, kind, source))
         return tuple(outputs), tuple(fresh.values())
 
-    def _bind(self, objects: Iterable[bytes]) -> tuple[np.ndarray, np.ndarray]:
+    def _bind(self, objects: Iterable[bytes] | Mapping[str, int]) -> tuple[np.ndarray, np.ndarray]:
         """Where every argument word of every launch comes from: the words of a call are the
         addresses of inputs, fresh results, constants and slots, and the values of the dims."""
-        plan, root, codes = self.program.plan, self._memory.root, self.program.codes
+        plan, root, codes = self.program.plan, self.memory.root, self.program.codes
         held = [*plan.inputs, *(root[self.outputs[n].buffer.name] for n in self.fresh)]
         self._pointers = len(held)
-        self._words = len(held) + len(self._constants)
-        places = {name: n for n, name in enumerate((*held, *self._constants))}
-        places |= {name: self._words + slot for name, slot in self._memory.slot.items()}
-        first = self._words + len(set(self._memory.slot.values()))
+        self._words = len(held) + len(self.constants)
+        places = {name: n for n, name in enumerate((*held, *self.constants))}
+        places |= {name: self._words + slot for name, slot in self.memory.slot.items()}
+        first = self._words + len(set(self.memory.slot.values()))
         dims = {v.name: first + n for n, v in enumerate(plan.dims)}
         self._count = first + len(dims)
         names = [[code.name + s for s in ("", "_grid", "_cost")] for code in codes]
-        self._library = link(objects, [n for each in names for n in each]) if codes else {}
+        if isinstance(objects, Mapping):
+            self._library = objects
+        else:
+            self._library = link(objects, [n for each in names for n in each]) if codes else {}
         functions, arguments = [], []
         for kernel, call in zip(plan.kernels, self.program.calls, strict=True):
             buffers = [places[root[name]] for name in kernel.arguments()]
@@ -107,7 +112,7 @@ class Executor:
 
         Shapes and dtypes must be those of the plan. Repacked constants are packed anew if they
         have changed, so this is also how a change inside an array takes effect."""
-        changed = dict(self._constants)
+        changed = dict(self.constants)
         for buffer in self.program.plan.buffers:
             if buffer.data is not None and buffer.data.name in weights:
                 old, new = buffer.data.array, weights[buffer.data.name]
@@ -117,7 +122,7 @@ class Executor:
                         f"expected {old.dtype}{old.shape}."
                     )
                 changed[buffer.name] = memory.constant_array(buffer, new)
-        self._constants = changed
+        self.constants = changed
 
     def _take(self, dims: tuple[int, ...]) -> Call:
         """A call that no one uses, prepared for these dims."""
@@ -126,18 +131,18 @@ class Executor:
         try:
             call = self._free.pop()
         except IndexError:
-            call = Call(runtime(), self._pool, *self._launches, self._count, self._pointers)
+            call = Call(runtime(), self._pool, *self.launches, self._count, self._pointers)
         if call.dims != dims:
             self._prepare(call, dims)
-        if call.constants is not self._constants:
-            call.constants = self._constants
+        if call.constants is not self.constants:
+            call.constants = self.constants
             addresses = [array.ctypes.data for array in call.constants.values()]
             call.values[self._pointers : self._words] = addresses
         return call
 
     def _prepare(self, call: Call, dims: tuple[int, ...]) -> None:
         """Point the call's temporaries and dims to where they are for these dims."""
-        offsets, arena_bytes = self._memory.offsets(dims)
+        offsets, arena_bytes = self.memory.offsets(dims)
         needed = arena_bytes + self.threads * self._scratch_stride
         if call.arena.size < needed:
             call.arena = memory.aligned(max(needed, call.arena.size * 3 // 2))
@@ -228,7 +233,7 @@ class Executor:
 
     def constant_output(self, number: int) -> np.ndarray:
         """A copy of the value of a result that is a constant."""
-        return self._constants[self._memory.root[self.outputs[number].buffer.name]].copy()
+        return self.constants[self.memory.root[self.outputs[number].buffer.name]].copy()
 
     def time_us(
         self, in_ptrs: Sequence[int], out_ptrs: Sequence[int], dims: tuple[int, ...] = (),

@@ -23,10 +23,11 @@ _PACKED: WeakValueDictionary[tuple[object, ...], np.ndarray] = WeakValueDictiona
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
     """`root` maps each buffer to the buffer whose memory it uses; `slot` the temporary roots to
-    slots of the arena; `slot_bytes(*dims)` gives the size of every slot."""
+    slots of the arena, of these `sizes`; `slot_bytes(*dims)` gives their values."""
 
     root: dict[str, str]
     slot: dict[str, int]
+    sizes: list[Expr]
     slot_bytes: Callable[..., tuple[int, ...]]
 
     def offsets(self, dims: tuple[int, ...]) -> tuple[list[int], int]:
@@ -87,7 +88,7 @@ def memory_plan(plan: Plan) -> MemoryPlan:
             slot_sizes.append(sizes[name])
         taken[number].append((first, last))
         slot[name] = number
-    return MemoryPlan(root, slot, compile_exprs(plan.dims, slot_sizes))
+    return MemoryPlan(root, slot, slot_sizes, compile_exprs(plan.dims, slot_sizes))
 
 
 def _roots(plan: Plan) -> dict[str, str]:

@@ -9,10 +9,9 @@ import ctypes
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -34,7 +33,8 @@ POOL = {name: 64 * row + 8 * i for row, names in enumerate((
     ("mutex",), (), ("condition",), (), ("end",),
 )) for i, name in enumerate(names)}  # fmt: skip
 
-_PYTHON_API = ("PyLong_AsVoidPtr", "PyLong_FromLong", "PyEval_SaveThread", "PyEval_RestoreThread")
+ENTRIES = ("lm_help", "lm_spin", "lm_call")
+PYTHON_API = ("PyLong_AsVoidPtr", "PyLong_FromLong", "PyEval_SaveThread", "PyEval_RestoreThread")
 _METH_FASTCALL = 0x80
 _RUNTIME: list[Runtime] = []
 
@@ -88,7 +88,7 @@ def runtime_text(triple: str, python: bool = True, park: str = "") -> str:
     return re.sub(r"\$word\{(.*?)\}", word, text)
 
 
-def _has_fastcall() -> bool:
+def has_fastcall() -> bool:
     """True where native code may read the objects of CPython and NumPy: in builds with a GIL, in
     which the address of an array's data follows a header of 16 bytes."""
     array = np.zeros(1)
@@ -116,18 +116,23 @@ def runtime(compiler: Callable[[str, Target], bytes] = compile_object) -> Runtim
 
     Without a lock, which a fork might leave locked: two threads at once may link two."""
     if not _RUNTIME:
-        target, python = host_target(), _has_fastcall()
-        _RUNTIME.append(_link(compiler(runtime_text(target.triple, python), target), python))
+        target, python = host_target(), has_fastcall()
+        object_code = compiler(runtime_text(target.triple, python), target)
+        imports = {n: address(ctypes.pythonapi, n) for n in PYTHON_API} if python else {}
+        names = (*ENTRIES, *(("lm_entry",) if python else ()))
+        adopt(link([object_code], names, imports), python)
     return _RUNTIME[0]
 
 
-def _link(object_code: bytes, python: bool) -> Runtime:
-    def pointer(name: str) -> int:
-        return ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0
+def address(library: ctypes.CDLL, name: str) -> int:
+    """Where a function of a loaded library lies."""
+    return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
 
-    imports = {name: pointer(name) for name in _PYTHON_API} if python else {}
-    names = ("lm_help", "lm_spin", "lm_call", *(("lm_entry",) if python else ()))
-    library: Any = link([object_code], names, imports)
+
+def adopt(library: Mapping[str, int], python: bool) -> None:
+    """Make these addresses of `ENTRIES` (and lm_entry) the runtime, if the process has none."""
+    if _RUNTIME:
+        return
     keep_forever(library)
     word, block = ctypes.c_int64, ctypes.c_void_p
     spin = ctypes.CFUNCTYPE(None, word)(library["lm_spin"])
@@ -142,9 +147,11 @@ def _link(object_code: bytes, python: bool) -> Runtime:
         definition = (block * 4)(name, library["lm_entry"], _METH_FASTCALL, None)
         keep_forever(definition)
         method = ctypes.addressof(definition)
-    return Runtime(
-        ctypes.CFUNCTYPE(None, block, word)(library["lm_help"]),
-        ctypes.CFUNCTYPE(ctypes.c_int32, block)(library["lm_call"]),
-        method,
-        200e3 / max(min(elapsed_ns), 1),
+    _RUNTIME.append(
+        Runtime(
+            ctypes.CFUNCTYPE(None, block, word)(library["lm_help"]),
+            ctypes.CFUNCTYPE(ctypes.c_int32, block)(library["lm_call"]),
+            method,
+            200e3 / max(min(elapsed_ns), 1),
+        )
     )
