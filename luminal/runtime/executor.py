@@ -57,7 +57,7 @@ class Executor:
         self.arena_bytes = 0
         self._pool = shared_pool(self.threads)
         scratch = max((c.scratch_bytes for c in program.codes), default=0)
-        self._scratch_stride = scratch + -scratch % memory.ALIGNMENT + memory.ALIGNMENT
+        self.scratch_stride = scratch + -scratch % memory.ALIGNMENT + memory.ALIGNMENT
         self.outputs, self.fresh = self._results()
         exprs = [e for o in self.outputs for e in array_shape(o.buffer)]
         self._output_shapes = memory.compile_exprs(plan.dims, exprs)
@@ -143,12 +143,12 @@ class Executor:
     def _prepare(self, call: Call, dims: tuple[int, ...]) -> None:
         """Point the call's temporaries and dims to where they are for these dims."""
         offsets, arena_bytes = self.memory.offsets(dims)
-        needed = arena_bytes + self.threads * self._scratch_stride
+        needed = arena_bytes + self.threads * self.scratch_stride
         if call.arena.size < needed:
             call.arena = memory.aligned(max(needed, call.arena.size * 3 // 2))
         base = call.arena.ctypes.data
         call.values[self._words : -1] = [*(base + offset for offset in offsets), *dims]
-        call.set(scratch=base + arena_bytes, stride=self._scratch_stride)
+        call.set(scratch=base + arena_bytes, stride=self.scratch_stride)
         call.dims = dims
         self.arena_bytes = max(self.arena_bytes, arena_bytes)
 

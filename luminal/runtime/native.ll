@@ -46,6 +46,23 @@ define internal void @lm_wake(ptr %pool, i32 %count, i32 %groups) nounwind {
 }
 ;]
 
+;[address
+declare i32 @WaitOnAddress(ptr, ptr, i64, i32)
+declare void @WakeByAddressAll(ptr)
+define internal void @lm_park(ptr %pool, i32 %phase, i32 %group) nounwind {
+  %word = getelementptr i8, ptr %pool, i64 4
+  %seen = alloca i32
+  store i32 %phase, ptr %seen
+  call i32 @WaitOnAddress(ptr %word, ptr %seen, i64 4, i32 -1)
+  ret void
+}
+define internal void @lm_wake(ptr %pool, i32 %count, i32 %groups) nounwind {
+  %word = getelementptr i8, ptr %pool, i64 4
+  call void @WakeByAddressAll(ptr %word)
+  ret void
+}
+;]
+
 ;[condition
 declare i32 @pthread_mutex_lock(ptr)
 declare i32 @pthread_mutex_unlock(ptr)

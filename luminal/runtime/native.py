@@ -36,6 +36,7 @@ POOL = {name: 64 * row + 8 * i for row, names in enumerate((
 ENTRIES = ("lm_help", "lm_spin", "lm_call")
 PYTHON_API = ("PyLong_AsVoidPtr", "PyLong_FromLong", "PyEval_SaveThread", "PyEval_RestoreThread")
 _METH_FASTCALL = 0x80
+_PARK = {"linux": "futex", "windows": "address"}  # by system; "condition" elsewhere
 _RUNTIME: list[Runtime] = []
 
 
@@ -61,11 +62,11 @@ class Block:
 def runtime_text(triple: str, python: bool = True, park: str = "") -> str:
     """LLVM text of the runtime for `triple`.
 
-    `python` adds the CPython entry point; `park` is "futex" or "condition", by default the one
-    that the system has."""
+    `python` adds the CPython entry point; `park` is "futex", "address" or "condition", by
+    default what the system has."""
     wanted = {
         "x86_64" if triple.startswith("x86_64") else "aarch64",
-        park or ("futex" if "linux" in triple else "condition"),
+        park or next((p for s, p in _PARK.items() if s in triple), "condition"),
         "python" if python else "",
     }
 
