@@ -1,4 +1,4 @@
-"""The command `luminal`: run, chat, bench, explain, devices, cache.
+"""The command `luminal`: run, chat, bench, explain, build, devices, cache.
 
 In: command-line arguments. Out: text or one JSON object on standard output, progress and problems
 on standard error. A problem of the user's is one line and exit code 2, never a traceback; an
@@ -85,6 +85,14 @@ def _parser() -> _Parser:
         _add_model_options(command)
     for command in (run, chat):
         _add_sampling_options(command)
+    build = _add(choices, "build", "make a C library of a model that luminal.export wrote", _build)
+    build.add_argument("model", help="file written by luminal.export")
+    build.add_argument("-o", "--output", help="object or library to write (by the model's name)")
+    build.add_argument("--shared-library", action="store_true", help="link it too")
+    build.add_argument("--name", help="prefix of the C functions (by the model's name)")
+    build.add_argument("--weights", choices=("embed", "file"), default="embed",
+                       help="inside the library, or in a file that is mapped")  # fmt: skip
+    build.add_argument("--target", help="another machine, such as aarch64-linux")
     devices = _add(choices, "devices", "list the devices that luminal can use", _devices)
     devices.add_argument("--json", action="store_true", help="print one JSON object")
     cache = _add(choices, "cache", "show or clear the cache of plans and machine code", _cache)
@@ -182,6 +190,15 @@ def _explain(options: argparse.Namespace) -> None:
     title = f"{os.path.basename(options.model)}, {step} step"
     explain = import_module("luminal.explanation").explain
     print(explain(program, options.html, title=title))
+
+
+def _build(options: argparse.Namespace) -> None:
+    build = import_module("luminal.aot.building").build
+    for path in build(
+        options.model, options.output, shared_library=options.shared_library, name=options.name,
+        weights=options.weights, target=options.target,
+    ):  # fmt: skip
+        print(path)
 
 
 def _devices(options: argparse.Namespace) -> None:

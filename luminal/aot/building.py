@@ -20,7 +20,7 @@ from luminal import __version__
 from luminal.aot import c_text
 from luminal.aot.container import Container, fail, read_container
 from luminal.aot.elf import link_shared
-from luminal.aot.elf_object import read_object
+from luminal.aot.elf_object import data_object, read_object
 from luminal.aot.exporting import compiled_for
 from luminal.aot.library import Interface, functions, stamp
 from luminal.aot.loading import stored_program, system_of, this_system
@@ -161,7 +161,7 @@ class _Library:
         own_linker = shared and system.endswith("linux")
         if self.interface.embedded and not own_linker:
             written.append(folder / f"{written[0].stem}_weights.o")
-            written[1].write_bytes(self._weights_object())
+            self._weights_object(written[1])
         if own_linker:
             self._link(code, output)
         elif shared:
@@ -203,12 +203,19 @@ class _Library:
             for piece in self.pieces() if tail else ():
                 file.write(piece)
 
-    def _weights_object(self) -> bytes:
-        """An object with nothing but the weights."""
+    def _weights_object(self, path: Path) -> None:
+        """Writes an object with nothing but the weights."""
+        triple = self.program.target.triple
+        if "linux" in triple:
+            machine = 62 if triple.startswith("x86_64") else 183
+            before, after = data_object(machine, self.interface.weights, self.size_bytes)
+            with path.open("wb") as file:
+                file.writelines([before, *self.pieces(), after])
+            return
         data = b"".join(self.pieces()).hex("\\")
         text = (f"@{self.interface.weights} = hidden constant [{self.size_bytes} x i8] "
                 f'c"{chr(92) * bool(data)}{data}", align 64\n')  # fmt: skip
-        return compile_object(text, self.program.target)
+        path.write_bytes(compile_object(text, self.program.target))
 
     def _weights_file(self, path: Path) -> None:
         with path.open("wb") as file:

@@ -84,6 +84,30 @@ def read_object(data: bytes) -> Object:
     return Object(machine, sections, symbols)
 
 
+def data_object(machine: int, symbol: str, size_bytes: int) -> tuple[bytes, bytes]:
+    """What comes before and after `size_bytes` of read-only data in an object that defines nothing
+    but the hidden `symbol` for them."""
+    names = b"\0.rodata\0.symtab\0.strtab\0.note.GNU-stack\0"
+    strings = b"\0" + symbol.encode() + b"\0"
+    strings += bytes(-len(strings) % 8)
+    padding = bytes(-size_bytes % 8)
+    entry = struct.pack("<IBBHQQ", 1, 1 << 4 | 1, 2, 1, 0, size_bytes)
+    places = [64 + size_bytes + len(padding)]
+    for part in (bytes(24) + entry, strings):
+        places.append(places[-1] + len(part))
+    named = names + bytes(-len(names) % 8)
+    rows = (
+        (0,) * 10, (1, 1, 2, 0, 64, size_bytes, 0, 0, 64, 0),
+        (9, 2, 0, 0, places[0], 48, 3, 1, 8, 24),
+        (17, 3, 0, 0, places[1], len(strings), 0, 0, 1, 0),
+        (17, 3, 0, 0, places[2], len(names), 0, 0, 1, 0), (25, 1, 0, 0, 64, 0, 0, 0, 1, 0),
+    )  # fmt: skip
+    head = struct.pack("<16sHHIQQQIHHHHHH", b"\x7fELF\x02\x01\x01", 1, machine, 1, 0, 0,
+                       places[2] + len(named), 0, 64, 0, 0, 64, len(rows), 4)  # fmt: skip
+    table = b"".join(struct.pack("<IIQQQQIIQQ", *row) for row in rows)
+    return head, padding + bytes(24) + entry + strings + named + table
+
+
 def _symbols(body: bytes, strings: bytes, sections: list[Section]) -> list[Symbol]:
     found = []
     for name, info, _, place, value, _ in struct.iter_unpack("<IBBHQQ", body):

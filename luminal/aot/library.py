@@ -65,8 +65,8 @@ class Interface:
 
     def text(self) -> str:
         """LLVM text; embedded weights are left to another object."""
-        triple = self.executor.program.target.triple
-        parts = (runtime_text(triple, python=False), features.check_text(self.executor.program.target),
+        target = self.executor.program.target
+        parts = (runtime_text(target.triple, python=False), features.check_text(target),
                  self._template(), self._tables(), self._sizes())  # fmt: skip
         return "\n".join(parts)
 
@@ -153,7 +153,7 @@ class Interface:
                  for n, (_, text) in enumerate(ERRORS)]  # fmt: skip
         places = ", ".join(f"ptr @lm_text{n}" for n in range(len(ERRORS)))
         mark = "".join(f"\\{b:02x}" for b in stamp(self.weight_bytes, self.checksum))
-        dims = program.plan.dims
+        dims, inside = program.plan.dims, f"@{self.weights}" if self.embedded else "null"
         return "\n".join([
             *declared, *texts,
             f"@lm_texts = internal constant [{len(ERRORS)} x ptr] [{places}]",
@@ -164,7 +164,7 @@ class Interface:
             _words("lm_fresh", run.fresh), _words("lm_sources", self._sources()),
             _words("lm_low", [v.lo for v in dims]), _words("lm_high", [v.hi for v in dims]),
             f"@{self.weights} = external hidden constant [0 x i8]" if self.embedded else "",
-            f"@lm_embedded = internal constant ptr {f'@{self.weights}' if self.embedded else 'null'}",
+            f"@lm_embedded = internal constant ptr {inside}",
         ])  # fmt: skip
 
     def _sources(self) -> list[int]:
@@ -193,7 +193,8 @@ class Interface:
             writer.lines.append(f"  %out{number} = getelementptr i64, ptr %out, i64 {number}")
             writer.lines.append(f"  store i64 {value}, ptr %out{number}")
         body = "\n".join(writer.lines)
-        return f"define internal void @lm_sizes(ptr %dims, ptr %out) nounwind {{\n{body}\n  ret void\n}}\n"
+        head = "define internal void @lm_sizes(ptr %dims, ptr %out) nounwind {\n"
+        return f"{head}{body}\n  ret void\n}}\n"
 
 
 def _bytes_of(buffer: Buffer) -> Expr:
