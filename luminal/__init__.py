@@ -12,9 +12,7 @@ from luminal.errors import LuminalError
 __version__ = "0.1.0"
 _PLACES = {
     "compile": ("luminal.function", "compile_function"),
-    "export": ("luminal.aot.exporting", "export"),
-    "load": ("luminal.aot.loading", "load"),
-    "build": ("luminal.aot.building", "build"),
+    **{name: ("luminal.aot", name) for name in ("build", "export", "load")},
     "explain": ("luminal.explanation", "explain"),
     "Dim": ("luminal.function", "Dim"),
     "Function": ("luminal.function", "Function"),
@@ -42,7 +40,7 @@ def __getattr__(name: str) -> Any:
         value = getattr(import_module(module), attribute)
     except AttributeError:
         raise AttributeError(f"module 'luminal' has no attribute {name!r}") from None
-    if not module.startswith(("luminal.ir.dtype", "luminal.aot.loading")):
+    if not module.startswith(("luminal.ir.dtype", "luminal.aot")):
         import_module("luminal.frontend.evaluate").set_realizer(_realize)
     globals()[name] = value
     return value

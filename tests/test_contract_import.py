@@ -13,6 +13,7 @@ FIRST = {
     "settings": ("import luminal; luminal.Config()", HEAVY),
     "a lazy tensor": ("import luminal; luminal.arange(3) + 1", HEAVY),
     "a tokenizer's module": ("import luminal.llm", ("torch", "transformers", "gguf", "typer")),
+    "opening exported models": ("import luminal; luminal.load", HEAVY),
     "a compiled function": (
         "import luminal, numpy as np\n"
         "luminal.compile(lambda x: x + 1, [np.ones(3, np.float32)], search='off')",

@@ -16,7 +16,7 @@ from tests import gguf_writer as gw
 from tests.tiny_models import decoder_bytes
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("ir", "frontend", "search", "rewrite", "codegen", "runtime", "llm", "models")
+PACKAGES = ("aot", "ir", "frontend", "search", "rewrite", "codegen", "runtime", "llm", "models")
 MODULES = [
     *(f"luminal.{n}" for n in ("function", "config", "compiler", "debug", "errors", "torch")),
     *(
@@ -63,22 +63,24 @@ def model_folder(tmp_path_factory):
 
 
 def test_snippets_of_the_readme(model_folder):
-    torch_part, tensor_part, model_part = snippets("README.md")
+    torch_part, tensor_part, model_part, aot_part = snippets("README.md")
     shown = run(torch_part, model_folder)
     assert "torch.Size([4, 8])" in shown and "fallback none" in shown
     shown = run(tensor_part, model_folder)
     assert "(8, 512, 64) 1 kernel" in shown
     assert run(model_part, model_folder).strip()
+    assert run(aot_part, model_folder).strip() == "(7, 8)"
 
 
-@pytest.mark.parametrize("page", ["docs/torch.md", "docs/tour.md", "docs/llm.md"])
+@pytest.mark.parametrize("page", ["docs/aot.md", "docs/torch.md", "docs/tour.md", "docs/llm.md"])
 def test_snippets_of_the_pages(page, model_folder):
     run(SETUP.get(page, "") + "\n".join(snippets(page)), model_folder)
 
 
 def test_commands_of_the_readme_parse():
-    """Names of commands and options in README and docs/llm.md exist."""
-    text = (ROOT / "README.md").read_text() + (ROOT / "docs" / "llm.md").read_text()
+    """Names of commands and options in README, docs/llm.md and docs/aot.md exist."""
+    pages = [ROOT / "README.md", ROOT / "docs" / "llm.md", ROOT / "docs" / "aot.md"]
+    text = "".join(page.read_text() for page in pages)
     for command in sorted(set(re.findall(r"^luminal (\w+)", text, re.MULTILINE))):
         done = subprocess.run(
             [sys.executable, "-m", "luminal.cli", command, "--help"],

@@ -453,6 +453,29 @@ misfit:
   ret i32 %bad
 start:
   call void @lm_sizes(ptr %dims, ptr %sizes)
+  $for{r,%(inputs)}
+  $word{g6,%inputs,%r}
+  $word{s6,%sizes,%r}
+  %pointer6 = load ptr, ptr %g6.p
+  %size6 = load i64, ptr %s6.p
+  %null6 = icmp eq ptr %pointer6, null
+  %some6 = icmp ne i64 %size6, 0
+  %lost6 = and i1 %null6, %some6
+  br i1 %lost6, label %argument, label %given6
+given6:
+  $end{r}
+  $for{t,%(outputs)}
+  %n7 = add i64 %t, %(inputs)
+  $word{g7,%outputs,%t}
+  $word{s7,%sizes,%n7}
+  %pointer7 = load ptr, ptr %g7.p
+  %size7 = load i64, ptr %s7.p
+  %null7 = icmp eq ptr %pointer7, null
+  %some7 = icmp ne i64 %size7, 0
+  %lost7 = and i1 %null7, %some7
+  br i1 %lost7, label %argument, label %given7
+given7:
+  $end{t}
   store i64 0, ptr %total.p
   $for{i,%(slots)}
   %n1 = add i64 %i, %(first_slot_size)
@@ -542,9 +565,7 @@ results:
   %data = load ptr, ptr %v5.p
   %target5 = load ptr, ptr %o5.p
   %there = icmp eq ptr %data, %target5
-  %unwanted = icmp eq ptr %target5, null
-  %skip = or i1 %there, %unwanted
-  br i1 %skip, label %next, label %copy
+  br i1 %there, label %next, label %copy
 copy:
   %n5 = add i64 %o, %(inputs)
   $word{s5,%sizes,%n5}

@@ -31,7 +31,7 @@ ERRORS = (
     ("MEMORY", "not enough memory"),
     ("WEIGHTS", "the file of weights is missing or another one"),
     ("PROCESSOR", "this processor lacks instructions that the code uses"),
-    ("ARGUMENT", "a handle or the place for one is null"),
+    ("ARGUMENT", "a handle, the place for one, or the address of a tensor is null"),
     ("DATA", "the model refuses these inputs"),
 )
 _FUNCTIONS = ("load", "run", "free", "input_bytes", "output_bytes", "error")

@@ -170,7 +170,7 @@ def system_of(triple: str) -> str:
     """The same of a triple."""
     machine = "x86_64" if triple.startswith("x86_64") else "aarch64"
     systems = {"linux": "linux", "apple": "macos", "darwin": "macos", "windows": "windows"}
-    return f"{machine}-{next(v for k, v in systems.items() if k in triple)}"
+    return f"{machine}-{next((v for k, v in systems.items() if k in triple), 'unknown')}"
 
 
 def _check_system(container: Container) -> None:

@@ -109,9 +109,8 @@ def select_target(isa: str) -> Target:
     host = host_target()
     if isa == "native":
         return host
-    missing = [
-        flag for flag in _LEVELS.get(isa, ("", ()))[1] if f"+{flag}" not in host.features.split(",")
-    ]
+    _, wanted = _LEVELS.get(isa, ("", ()))
+    missing = [flag for flag in wanted if f"+{flag}" not in host.features.split(",")]
     if missing:
         raise DeviceError(
             f"[device] this CPU lacks {', '.join(missing)}. Got isa={isa!r}; expected a level that "

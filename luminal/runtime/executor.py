@@ -20,6 +20,7 @@ from luminal.runtime.native import runtime
 from luminal.runtime.pool import UNFIT, Call, launches, shared_pool
 from luminal.runtime.signature import Signature, array_shape
 
+Code = Iterable[bytes] | Mapping[str, int]
 RECYCLE_BYTES = 8 << 20  # fresh outputs from this size on may reuse storage nobody else holds
 
 
@@ -41,10 +42,7 @@ class Executor:
     the order in which `run_pointers` expects their addresses. `arena_bytes` is the peak so far.
     `objects` may be the addresses of the program's symbols, if it has been linked elsewhere."""
 
-    def __init__(
-        self, program: Program, objects: Iterable[bytes] | Mapping[str, int],
-        threads: int | None = None,
-    ) -> None:  # fmt: skip
+    def __init__(self, program: Program, objects: Code, threads: int | None = None) -> None:
         plan = program.plan
         for b in plan.buffers:
             if b.layout and b.kind in ("input", "output"):
@@ -83,7 +81,7 @@ class Executor:
             outputs.append(OutputSpec(buffer, kind, source))
         return tuple(outputs), tuple(fresh.values())
 
-    def _bind(self, objects: Iterable[bytes] | Mapping[str, int]) -> tuple[np.ndarray, np.ndarray]:
+    def _bind(self, objects: Code) -> tuple[np.ndarray, np.ndarray]:
         """Where every argument word of every launch comes from: the words of a call are the
         addresses of inputs, fresh results, constants and slots, and the values of the dims."""
         plan, root, codes = self.program.plan, self.memory.root, self.program.codes
@@ -96,10 +94,8 @@ class Executor:
         dims = {v.name: first + n for n, v in enumerate(plan.dims)}
         self._count = first + len(dims)
         names = [[code.name + s for s in ("", "_grid", "_cost")] for code in codes]
-        if isinstance(objects, Mapping):
-            self._library = objects
-        else:
-            self._library = link(objects, [n for each in names for n in each]) if codes else {}
+        ready = isinstance(objects, Mapping) or not codes
+        self._library = objects if ready else link(objects, [n for each in names for n in each])
         functions, arguments = [], []
         for kernel, call in zip(plan.kernels, self.program.calls, strict=True):
             buffers = [places[root[name]] for name in kernel.arguments()]

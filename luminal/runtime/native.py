@@ -120,8 +120,7 @@ def runtime(compiler: Callable[[str, Target], bytes] = compile_object) -> Runtim
         target, python = host_target(), has_fastcall()
         object_code = compiler(runtime_text(target.triple, python), target)
         imports = {n: address(ctypes.pythonapi, n) for n in PYTHON_API} if python else {}
-        names = (*ENTRIES, *(("lm_entry",) if python else ()))
-        adopt(link([object_code], names, imports), python)
+        adopt(link([object_code], [*ENTRIES, *["lm_entry"] * python], imports), python)
     return _RUNTIME[0]
 
 
@@ -148,11 +147,8 @@ def adopt(library: Mapping[str, int], python: bool) -> None:
         definition = (block * 4)(name, library["lm_entry"], _METH_FASTCALL, None)
         keep_forever(definition)
         method = ctypes.addressof(definition)
-    _RUNTIME.append(
-        Runtime(
-            ctypes.CFUNCTYPE(None, block, word)(library["lm_help"]),
-            ctypes.CFUNCTYPE(ctypes.c_int32, block)(library["lm_call"]),
-            method,
-            200e3 / max(min(elapsed_ns), 1),
-        )
-    )
+    _RUNTIME.append(Runtime(
+        ctypes.CFUNCTYPE(None, block, word)(library["lm_help"]),
+        ctypes.CFUNCTYPE(ctypes.c_int32, block)(library["lm_call"]),
+        method, 200e3 / max(min(elapsed_ns), 1),
+    ))  # fmt: skip

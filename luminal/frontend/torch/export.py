@@ -20,7 +20,7 @@ from luminal.errors import ArgumentError, UnsupportedError
 from luminal.frontend.tensor import Tensor, Update, index_tensor, scalar, to_graph, update
 from luminal.frontend.torch.decompositions import table
 from luminal.frontend.torch.layout import DTYPES
-from luminal.frontend.torch.nodes import name_of, value_of
+from luminal.frontend.torch.nodes import is_scalar_math, name_of, value_of
 from luminal.frontend.torch.phases import Phase, split
 from luminal.frontend.torch.prepass import nearest
 from luminal.frontend.torch.symbols import SYMBOLIC, Symbols
@@ -73,7 +73,7 @@ def _exported(
     else:
         module = torch.nn.Module()
         module.forward = model
-    positional, named = _arguments(example_inputs)
+    positional, named = _apart(_arguments(example_inputs))
     shapes, names = _shapes(dynamic_shapes, positional, named)
     try:
         with torch.no_grad(), _config.patch(backed_size_oblivious=True):
@@ -98,6 +98,22 @@ def _arguments(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         f"[export] example_inputs must be a list, tuple or dict of arguments. Got "
         f"{type(example_inputs).__name__}. Try [x]."
     )
+
+
+def _apart(arguments: Any) -> Any:
+    """The arguments where no tensor shares memory with another: what is one in the examples would be
+    taken for one for ever."""
+    seen: set[int] = set()
+
+    def apart(leaf: object) -> object:
+        if not isinstance(leaf, torch.Tensor) or leaf.layout != torch.strided:
+            return leaf
+        place = leaf.untyped_storage().data_ptr()
+        known = place in seen
+        seen.add(place)
+        return leaf.detach().clone() if known and place else leaf
+
+    return torch.utils._pytree.tree_map(apart, arguments)
 
 
 def _shapes(
@@ -232,7 +248,7 @@ class _Export:
 
         def supports(node: Node) -> bool:
             reason = refusal(node, self.symbols)
-            if reason is not None:
+            if reason is not None and not is_scalar_math(node):
                 reasons[name_of(node.target)] = reason
             return reason is None
 
