@@ -25,7 +25,7 @@ _PLACES = {
        ("f64", "f32", "f16", "bf16", "i64", "i32", "i16", "i8", "u8")},
     "bool_": ("luminal.ir.dtype", "boolean"),
 }  # fmt: skip
-_MODULES = ("compiler", "config", "errors", "llm", "nn", "torch", "weights")
+_MODULES = ("aot", "compiler", "config", "errors", "llm", "nn", "torch", "weights")
 __all__ = ["LuminalError", "__version__", *_PLACES, *_MODULES]
 
 

@@ -101,8 +101,8 @@ def _arguments(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def _apart(arguments: Any) -> Any:
-    """The arguments where no tensor shares memory with another: what is one in the examples would be
-    taken for one for ever."""
+    """The arguments where no tensor shares memory with another: what is one tensor in the examples
+    would be taken for one in all calls."""
     seen: set[int] = set()
 
     def apart(leaf: object) -> object:
@@ -120,7 +120,8 @@ def _shapes(
     given: Any, positional: tuple[Any, ...], named: dict[str, Any]
 ) -> tuple[Any, dict[tuple[int | str, int], str]]:
     """`given` as torch.export wants it, and the names in it by input and axis."""
-    if not isinstance(given, Mapping):
+    whole = isinstance(given, list | tuple)
+    if not whole and not isinstance(given, Mapping):
         return given, {}
     names: dict[tuple[int | str, int], str] = {}
     known: dict[str, Any] = {}
@@ -142,6 +143,8 @@ def _shapes(
             return value
         return {axis: mark(key, axis, v) for axis, v in value.items()}
 
+    if whole:
+        return tuple(spec(n, value) for n, value in enumerate(given)), names
     keys: Sequence[int | str] = range(len(positional)) if positional else [*named]
     if not {*given} <= {*keys}:
         if positional and all(isinstance(k, str) for k in given):
