@@ -121,6 +121,25 @@ def test_block_scales_leave_the_inner_sum() -> None:
     check(blocked, ((2, 128), "f32"), ((3, 4, 32), "i8"), ((3, 4), "f16"))
 
 
+def test_dots_of_short_blocks_are_not_stored_before_they_are_summed() -> None:
+    def quantised(x: Tensor, w: Tensor, scale: Tensor) -> Tensor:
+        dots = (x[:, None].cast("i32") * w.cast("i32")).sum(-1, dtype="i32").cast("f32")
+        return (dots * scale).sum((2, 3))
+
+    specs = [((2, 8, 8, 32), "i8"), ((512, 8, 8, 32), "i8"), ((512, 8, 8), "f32")]
+    plan = best(quantised, *specs)
+    assert [b.name for b in plan.buffers if b.kind == "temp"] == []
+    assert [op for op in ops(plan) if op == "sum"] == ["sum", "sum"]
+    check(quantised, ((2, 2, 3, 4), "i8"), ((5, 2, 3, 4), "i8"), ((5, 2, 3), "f32"))
+
+
+def test_a_product_that_is_read_repeatedly_is_stored() -> None:
+    def chain(x: Tensor, u: Tensor, w: Tensor) -> Tensor:
+        return (x @ u) @ w
+
+    assert len(best(chain, ((64, 16), "f32"), ((16, 16), "f32"), ((16, 64), "f32")).kernels) == 2
+
+
 def test_gather_from_a_table_reads_it_directly() -> None:
     plan = best(F.embedding, ((5,), "i64"), ((1000, 64), "f32"))
     assert len(plan.kernels) == 1 and plan.kernels[0].reads() == ("x0", "x1") or True

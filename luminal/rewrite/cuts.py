@@ -18,6 +18,8 @@ CHEAP = 8
 """Flops an element that a second reader may spend again instead of loading it."""
 NEARLY_FREE = 2
 """Flops an element that may be spent for every element of a broadcast."""
+SHORT = 32
+"""Steps of a contraction that may be computed in place for another one."""
 MANY = 3
 """Readers for which elementwise work is done once, so that it does not tie them together."""
 _ANYWHERE = (("Gather", 0), ("Gather", 1), ("Scatter", 0), ("Scatter", 1))
@@ -58,13 +60,13 @@ def _elementwise(node: Node) -> bool:
     return node.op not in ("SumReduce", "MaxReduce", "Gather", "Scatter")
 
 
-def _expands(view: View) -> bool:
-    """True if source elements are read more than once (padding aside)."""
+def _expands(view: View, padded: int = MAX_UNROLL) -> bool:
+    """True if source elements are read more than once (padding, up to `padded` times, aside)."""
     used = {v.name for e in view.index for v in e.variables()}
     if any(e.value != 1 and f"i{d}" not in used for d, e in enumerate(view.shape)):
         return True
     many, few = prod(view.shape).value, prod(view.source).value
-    padded = MAX_UNROLL if view.valid else 1
+    padded = padded if view.valid else 1
     return many is not None and few is not None and many > few * padded
 
 
@@ -171,21 +173,24 @@ class _Chooser:
             if facts.reduces or facts.flops > CHEAP:
                 self._store(node.inputs[1].node)
         scatters = node.op == "Scatter"
-        for m in (node.inputs[2].node,) if scatters else self._operands(node):
+        for edge in (node.inputs[2],) if scatters else self._operands(node):
+            m = edge.node
             if self.facts[m].loops and (scatters or not self.facts[m].over):
-                self._store(m)
+                sizes = [prod(extents).hi for extents in self.facts[m].loops]
+                once = not scatters and max(sizes) <= SHORT and not _expands(edge.view, padded=1)
+                (self._soften if once else self._store)(m)
 
-    def _operands(self, node: Node) -> list[int]:
+    def _operands(self, node: Node) -> tuple[Edge, ...]:
         """What a reduction combines: the factors of a product, or its one argument."""
         if not _reduces(node):
-            return []
+            return ()
         body = node.inputs[0].node
         inner, inside = self.nodes[body], not self.candidate[body]
         if inner.op == node.op and inside:
-            return []
+            return ()
         if inner.op == "Mul" and inside and body not in self.cuts.stored:
-            return [e.node for e in inner.inputs]
-        return [body]
+            return inner.inputs
+        return node.inputs
 
     def _settle(self, n: int, facts: _Facts) -> None:
         """Stored, soft or shared, for a node that several places read."""
@@ -194,11 +199,16 @@ class _Chooser:
         if not self.powers[n] if facts.loops else costly and not open_ and self.readers[n] >= MANY:
             self._store(n)
         elif facts.loops or facts.reduces or costly:
-            self.cuts.soft.add(n)
-            over = facts.over or bool(facts.loops)
-            self.facts[n] = _Facts(0, facts.depth, facts.flops, 1, facts.reduces, over=over)
+            self._soften(n, facts)
         else:
             self.cuts.shared.add(n)
+
+    def _soften(self, n: int, facts: _Facts | None = None) -> None:
+        """Leaves it to the cost whether node n is stored."""
+        facts = facts or self.facts[n]
+        self.cuts.soft.add(n)
+        over = facts.over or bool(facts.loops)
+        self.facts[n] = _Facts(0, facts.depth, facts.flops, 1, facts.reduces, over=over)
 
     def _store(self, n: int) -> None:
         """Stores node n, or the value with fewer bits that it is cast from."""
