@@ -69,7 +69,7 @@ def _bench(
     """Kept while a candidate is measured in turn with others."""
     sizes = dict(dims)
     bits = _contents(replace(kernel, schedule=None), buffers, dims, seed)
-    plan = _kernel_plan(kernel, buffers, sizes, bits)
+    plan = kernel_plan(kernel, buffers, sizes, bits)
     program = generate(plan, target)
     objects = [compile_object(code.source, target) for code in program.codes]
     executor = Executor(program, objects, threads)
@@ -89,11 +89,11 @@ def _contents(
     bits: dict[str, np.ndarray] = {}
     for b in sorted(buffers, key=lambda b: kernel.arguments().index(b.name)):
         shape = tuple(max(0, e.evaluate(sizes)) for e in b.shape)
-        bits[b.name] = _aligned(_random_bits(shape, b.dtype, limits.get(b.name, 0), rng))
+        bits[b.name] = aligned(_random_bits(shape, b.dtype, limits.get(b.name, 0), rng))
     return bits
 
 
-def _kernel_plan(
+def kernel_plan(
     kernel: Kernel, buffers: tuple[Buffer, ...], sizes: Mapping[str, int],
     bits: Mapping[str, np.ndarray],
 ) -> Plan:  # fmt: skip
@@ -143,7 +143,7 @@ def _index_limits(kernel: Kernel, sizes: Mapping[str, int]) -> dict[str, int]:
     return found
 
 
-def _aligned(array: np.ndarray) -> np.ndarray:
+def aligned(array: np.ndarray) -> np.ndarray:
     room = np.empty(array.nbytes + 64, np.uint8)
     start = -room.ctypes.data % 64
     copy = room[start : start + array.nbytes].view(array.dtype).reshape(array.shape)

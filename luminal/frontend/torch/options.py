@@ -5,7 +5,7 @@ In: `mode` and `options` of torch.compile. Out: `Options`. ArgumentError on an u
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from luminal.errors import ArgumentError
@@ -19,12 +19,13 @@ _CHOICES = {"fallback": ("warn", "silent", "error"), "executor": ("native", "ora
 @dataclass(frozen=True, slots=True)
 class Options:
     """`fallback`: 'warn' (once for each operator), 'silent' or 'error'. `freeze`: repacked weights
-    are never checked again. `verify`: compare every call with the oracle. `executor`: 'native', or
+    are never checked again. `verify`: compare every call with the oracle, or hand every part to a
+    function that looks at it. `executor`: 'native', or
     'oracle' to interpret graphs in NumPy. `config`: settings of `luminal.config`."""
 
     fallback: str = "warn"
     freeze: bool = False
-    verify: bool = False
+    verify: bool | Callable[..., None] = False
     executor: str = "native"
     config: tuple[tuple[str, object], ...] = ()
 

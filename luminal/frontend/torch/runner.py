@@ -12,7 +12,7 @@ import torch
 from torch.fx import Node
 
 from luminal.compiler import Compiled, compile_graph
-from luminal.config import from_environment
+from luminal.config import Config, from_environment
 from luminal.frontend.torch.options import Options
 from luminal.frontend.torch.part import Emitter, Part, Runner
 from luminal.frontend.torch.recipe import Bound, PartRecipe
@@ -45,7 +45,9 @@ def compile_part(
     part.bound = Bound.of(compiled.executor, weights)
     native = _native(part, compiled, weights, part.bound)
     part.run = native
-    if options.verify:
+    if callable(options.verify):
+        part.run = _watched(native, part, config, dict(hints), weights.arrays(), options.verify)
+    elif options.verify:
         part.run = _verified(native, _oracle(part), report)
     elif not _copies(part, compiled):
         part.direct = _direct(part, compiled, weights)
@@ -153,21 +155,42 @@ def _constant_copy(compiled: Compiled, number: int) -> Copy:
     return copy
 
 
-def _oracle(part: Part) -> Runner:
+def shaped_inputs(
+    part: Part, inputs: Sequence[torch.Tensor], sizes: Mapping[str, int]
+) -> dict[str, np.ndarray]:
+    """The memory of the inputs by name, as the graph sees it."""
     names = [part.names[n] for n in part.inputs]
     shapes = {n.name: n.shape for n in part.graph.nodes if n.op == "Input"}
+    return {
+        n: memory_array(t).reshape([e.evaluate(sizes) for e in shapes[n]])
+        for n, t in zip(names, inputs, strict=True)
+    }
+
+
+def _oracle(part: Part) -> Runner:
+    def run(
+        inputs: tuple[torch.Tensor, ...], outputs: tuple[torch.Tensor, ...], dims: tuple[int, ...]
+    ) -> None:
+        sizes = dict(zip(part.dims, dims, strict=True))
+        results = run_graph(part.graph, shaped_inputs(part, inputs, sizes), sizes)
+        for tensor, result in zip(outputs, results, strict=True):
+            memory_array(tensor)[...] = result.reshape(-1)
+
+    return run
+
+
+def _watched(
+    native: Runner, part: Part, config: Config, hints: Mapping[str, int],
+    weights: Mapping[str, np.ndarray], watch: Callable[..., None],
+) -> Runner:  # fmt: skip
+    """Hands the part and its inputs to a watcher before each run."""
 
     def run(
         inputs: tuple[torch.Tensor, ...], outputs: tuple[torch.Tensor, ...], dims: tuple[int, ...]
     ) -> None:
         sizes = dict(zip(part.dims, dims, strict=True))
-        arrays = {
-            n: memory_array(t).reshape([e.evaluate(sizes) for e in shapes[n]])
-            for n, t in zip(names, inputs, strict=True)
-        }
-        results = run_graph(part.graph, arrays, sizes)
-        for tensor, result in zip(outputs, results, strict=True):
-            memory_array(tensor)[...] = result.reshape(-1)
+        watch(part, shaped_inputs(part, inputs, sizes), inputs, sizes, (config, hints, weights))
+        native(inputs, outputs, dims)
 
     return run
 
