@@ -124,6 +124,26 @@ def test_keyword_arguments_and_named_dims(tmp_path, shared):
         loaded(np.full((2, 6), 50), np.ones((2, 6), np.float32))
 
 
+@pytest.mark.parametrize("function, low", [
+    (lambda x: x.squeeze(0) * 2, 2), (lambda x: x.reshape(-1, 2, 2).squeeze(0), 2),
+    (lambda x: x + 1 if x.shape[0] == 1 else x * 2, 2), (lambda x: x.t().contiguous().view(-1), 2),
+    (lambda x: (x.mean(0), x.max(-1).values), 1), (lambda x: x[-1:] + x.sum(0), 1),
+])  # fmt: skip
+def test_sizes_of_one(tmp_path, function, low):
+    """A program for all sizes, unless size 1 is something else to the model."""
+    marks = {0: {0: luminal.Dim("n", 1, 9)}}
+    others = [(torch.randn(n, 4),) for n in range(low, 10)]
+    loaded = check(function, (torch.randn(3, 4),), tmp_path / "n", others=others,
+                   dynamic_shapes=marks)  # fmt: skip
+    assert loaded.dims == {"n": (low, 9)}
+
+
+def test_examples_that_share_memory_are_not_taken_for_one(tmp_path):
+    x = torch.randn(3, 4)
+    check(lambda a, b, c: a * b - c, (x, x, x[:]), tmp_path / "same.lum",
+          others=[(torch.randn(3, 4), torch.randn(3, 4), torch.randn(3, 4))])  # fmt: skip
+
+
 def test_exported_programs_and_functions(tmp_path):
     model, x = nn.Linear(4, 3), torch.randn(2, 4)
     program = torch.export.export(model, (x,))

@@ -19,6 +19,7 @@ from torch.fx.experimental import _config
 from luminal.errors import ArgumentError, UnsupportedError
 from luminal.frontend.tensor import Tensor, Update, index_tensor, scalar, to_graph, update
 from luminal.frontend.torch.decompositions import table
+from luminal.frontend.torch.export_sizes import right_at_one
 from luminal.frontend.torch.layout import DTYPES
 from luminal.frontend.torch.nodes import is_scalar_math, name_of, value_of
 from luminal.frontend.torch.phases import Phase, split
@@ -75,17 +76,28 @@ def _exported(
         module.forward = model
     positional, named = _apart(_arguments(example_inputs))
     shapes, names = _shapes(dynamic_shapes, positional, named)
-    try:
-        with torch.no_grad(), _config.patch(backed_size_oblivious=True):
-            program = torch.export.export(module, positional, named, dynamic_shapes=shapes)
-    except Exception as error:
-        first = str(error).strip().splitlines() or [""]
-        raise UnsupportedError(
-            f"[export] torch.export cannot trace the model. Got {type(error).__name__}: "
-            f"{first[0][:300]}"
-        ) from error
+    program = _traced(module, positional, named, shapes)
     order = dict(enumerate(program.graph_signature.user_inputs))
     return program, {(order.get(key, key), axis): name for (key, axis), name in names.items()}  # type: ignore[misc]
+
+
+def _traced(module: Any, positional: Any, named: Any, shapes: Any) -> ExportedProgram:
+    """The program for all sizes, 1 among them, if it is right for those; else as PyTorch makes it:
+    sizes that may vary are 2 at least."""
+    for general in (True, False):
+        try:
+            with torch.no_grad(), _config.patch(backed_size_oblivious=general):
+                program = torch.export.export(module, positional, named, dynamic_shapes=shapes)
+        except Exception as error:
+            if general and shapes is not None:
+                continue
+            text = " ".join(str(error).split())[:400]
+            raise UnsupportedError(
+                f"[export] torch.export cannot trace the model. Got {type(error).__name__}: {text}"
+            ) from error
+        if not general or right_at_one(program):
+            break
+    return program
 
 
 def _arguments(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
