@@ -25,7 +25,9 @@ from luminal.errors import (
     WeightsError,
 )
 from luminal.ir.layout import pack
-from luminal.runtime.device import baseline_target, host_target
+from luminal.runtime.cpu import compile_object
+from luminal.runtime.device import baseline_target, host_target, select_target
+from luminal.runtime.native import runtime_text
 
 ROOT = Path(__file__).parent.parent
 RNG = np.random.default_rng(0)
@@ -224,6 +226,35 @@ def test_a_safetensors_file_holds_the_weights(tmp_path, compiled):
         luminal.load(path)
     with pytest.raises(ArgumentError, match="beside"):
         luminal.export(network, INPUTS, path, weights="/elsewhere/x.safetensors")
+
+
+def test_objects_instead_of_a_library(copy, compiled):
+    """What a file holds for systems whose libraries luminal does not link itself."""
+    opened = files.read_container(copy)
+    sources = zlib.decompress(opened.sections["sources"]).decode().split("\0")
+    target = host_target()
+    texts = [*sources, runtime_text(target.triple), check_text(select_target("native"))]
+    objects = [compile_object(text, target) for text in texts]
+    header = {**opened.header, "code": "objects", "objects": [len(o) for o in objects]}
+    del header["sections"]
+    parts = {name: [bytes(data)] for name, data in opened.sections.items()}
+    files.write_container(copy, header, {**parts, "code": objects})
+    np.testing.assert_array_equal(luminal.load(copy)(*INPUTS)["y"], compiled(*INPUTS)["y"])
+
+
+def test_files_are_not_left_open(exported):
+    luminal.load(exported)
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        luminal.load(exported)(*INPUTS)
+    assert len(os.listdir("/proc/self/fd")) <= before
+
+
+def test_a_file_may_be_written_anew_while_it_is_open(copy, compiled):
+    model = luminal.load(copy)
+    luminal.export(lambda x: x + 1, [floats(3)], copy, search="off")
+    assert luminal.load(copy)(np.zeros(3, np.float32)).tolist() == [1, 1, 1]
+    np.testing.assert_array_equal(model(*INPUTS)["y"], compiled(*INPUTS)["y"])
 
 
 # ---- damage
