@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from luminal.programs import native_function
+from luminal.programs import native_functions
 from luminal.runtime.device import select_target
 
 LANES = select_target("native").vector_bits // 32
@@ -40,8 +40,9 @@ class _Probe:
     """One native function on all threads at once."""
 
     def __init__(self, text: str, threads: int) -> None:
-        self._library, address = native_function(text, "probe")
-        self._run = ctypes.CFUNCTYPE(ctypes.c_float, ctypes.c_void_p, ctypes.c_int64)(address)
+        self._library = native_functions(text, ("probe",), {})
+        call = ctypes.CFUNCTYPE(ctypes.c_float, ctypes.c_void_p, ctypes.c_int64)
+        self._run = call(self._library["probe"])
         self._pool = ThreadPoolExecutor(max(1, threads - 1))
         self._work: list[tuple[int, int]] = []
 

@@ -13,6 +13,8 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+import numpy as np
+
 from luminal.config import Config
 from luminal.ir.graph import ConstantData
 from luminal.ir.program import Program
@@ -83,7 +85,7 @@ class ProgramCache:
 
     def save(self, key: str, program: Program) -> None:
         """Store a program; constants go by name only."""
-        bare = _with_data(program, lambda d: ConstantData(d.name, d.array.reshape(-1)[:0]))
+        bare = _with_data(program, lambda d: ConstantData(d.name, np.empty(0, d.array.dtype)))
         self.store.save("program", key, bare)
 
     def machine_code(self, source: str, target: Target) -> bytes:

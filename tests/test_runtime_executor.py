@@ -17,7 +17,7 @@ from luminal.ir.program import KernelCode, Program
 from luminal.ir.term import binary, data, load
 from luminal.runtime import cpu, device
 from luminal.runtime.executor import Executor
-from luminal.runtime.memory import memory_plan
+from luminal.runtime.memory import constant_array, memory_plan
 
 N = Var("n", 1, 4096)
 
@@ -365,3 +365,25 @@ def test_call_overhead_is_printed() -> None:
         for _ in range(5000):
             call()
         print(f"executor, {name}: {(time.perf_counter_ns() - start) / 5e6:.2f} us a call")
+
+
+class Made:
+    """An array that is made when NumPy asks for it."""
+
+    shape, dtype, times = (2, 4), np.dtype(np.float32), 0
+
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> np.ndarray:
+        self.times += 1
+        return np.arange(8, dtype=np.float32).reshape(2, 4)
+
+
+@pytest.mark.parametrize("layout", [(), ((1, 1), (0, 1))])
+def test_a_constant_made_on_demand_is_made_once_for_all_programs(layout: object) -> None:
+    made, spec = Made(), buffer("c", "constant", 2, 4, layout=layout)
+    first, second = (constant_array(spec, made) for _ in range(2))  # type: ignore[arg-type]
+    assert first is second and made.times == 1
+    values = np.arange(8, dtype=np.float32).reshape(2, 4)
+    np.testing.assert_array_equal(first, values.T.reshape(-1) if layout else values)
+    del first, second
+    constant_array(spec, made)  # type: ignore[arg-type]
+    assert made.times == 2  # nothing kept it

@@ -136,6 +136,24 @@ def test_planes_hold_the_same_weights(block) -> None:
         np.testing.assert_array_equal(got, tensor.dequantise())
 
 
+@pytest.mark.parametrize("block", UNPACKED, ids=lambda b: b.name)
+def test_deferred_planes_are_the_same_whenever_they_are_read(tmp_path: Path, block) -> None:
+    source = random_tensor(block.code, rows=64, blocks=64)
+    path = put(
+        tmp_path, gw.build([], [gw.Tensor("w", source.shape, source.raw.tobytes(), block.code)])
+    )
+    tensor = open_gguf(path).tensors["w"]
+    want, deferred = source.planes().present(), tensor.deferred().present()
+    assert list(want) == list(deferred)
+    for name in [*want, *reversed(want)]:  # the second time from pages that were given back
+        plane, got = want[name], deferred[name]
+        assert (got.dtype, got.shape) == (plane.dtype, plane.shape)
+        assert (got.data.shape, got.data.dtype) == (plane.data.shape, plane.data.dtype)
+        assert got.data.nbytes == plane.data.nbytes
+        np.testing.assert_array_equal(np.asarray(got.data), plane.data)
+    np.testing.assert_array_equal(tensor.raw, source.raw.reshape(-1))
+
+
 def test_common_planes_stay_near_the_file_size() -> None:
     for code, limit in ((2, 1.0), (3, 1.0), (8, 1.0), (12, 1.03)):
         tensor = random_tensor(code, rows=4)

@@ -46,8 +46,9 @@ def flatten(index: tuple[Expr, ...], shape: Shape, layout: Layout = ()) -> Expr:
     return flat
 
 
-def pack(array: np.ndarray, layout: Layout) -> np.ndarray:
-    """The elements of `array` in the order of `layout`, padded with zeros, as a flat array."""
+def pack(array: np.ndarray, layout: Layout, out: np.ndarray | None = None) -> np.ndarray:
+    """The elements of `array` in the order of `layout`, padded with zeros, as a flat array (`out`,
+    if there is one)."""
     found = levels(tuple(map(const, array.shape)), layout)
     extents = [extent.evaluate({}) for *_, extent in found]
     padded = {
@@ -58,4 +59,8 @@ def pack(array: np.ndarray, layout: Layout) -> np.ndarray:
         array = np.pad(array, [(0, n) for n in missing])
     by_dimension = sorted(range(len(found)), key=lambda n: found[n][0])
     split = array.reshape([extents[n] for n in by_dimension])
-    return np.ascontiguousarray(split.transpose(np.argsort(by_dimension))).reshape(-1)
+    moved = split.transpose(np.argsort(by_dimension))
+    if out is None:
+        return np.ascontiguousarray(moved).reshape(-1)
+    out.reshape(moved.shape)[...] = moved
+    return out

@@ -134,7 +134,7 @@ class _Reader:
                 f"[load] {self.file.path.name}: the weight matrix {name!r} has the type "
                 f"{tensor.type_name}. Expected F32, F16, BF16 or a quantised type"
             )
-        return Weight(name, tensor.planes())
+        return Weight(name, tensor.deferred())
 
     def vector(self, name: str, shape: Shape) -> Weight:
         self._check(name, shape)

@@ -5,6 +5,8 @@ written in primitives, so that it fuses into whatever reads the weights. With in
 activations too are quantised, per block of weights that share a scale (numerics "fast").
 """
 
+from typing import cast
+
 import numpy as np
 
 from luminal.frontend import functional as F
@@ -91,7 +93,7 @@ class WeightInputs:
     def _plane(self, name: str, plane: Plane) -> Tensor:
         """A plane in its storage type, declared once."""
         if name not in self._tensors:
-            self.arrays[name] = plane.data
+            self.arrays[name] = cast(np.ndarray, plane.data)  # or what NumPy makes one of
             self._tensors[name] = Tensor.from_input(name, plane.shape, by_name(plane.dtype))
         return self._tensors[name]
 

@@ -115,24 +115,28 @@ def aligned(size_bytes: int) -> np.ndarray:
 
 def constant_array(buffer: Buffer, array: np.ndarray) -> np.ndarray:
     """The bytes of a constant in the layout of its buffer: the array itself if it is row-major,
-    else a packed copy, one for all that are alive."""
-    if not buffer.layout:
-        return np.ascontiguousarray(array)
-    checksum = zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
-    key = (id(array), array.shape, checksum, buffer.layout)
+    else a packed copy, one for all that are alive. What is no array yet is made one for it."""
+    mark: object = array
+    if isinstance(array, np.ndarray):
+        dense = np.ascontiguousarray(array)
+        if not buffer.layout:
+            return dense
+        mark = (id(array), zlib.crc32(dense.reshape(-1).view(np.uint8)))
+    key = (mark, array.shape, buffer.layout)
     packed = _PACKED.get(key)
     if packed is None:
-        flat = _packed(buffer, array)
-        packed = aligned(flat.nbytes).view(flat.dtype)
-        packed[...] = flat
-        _PACKED[key] = packed
+        packed = _PACKED[key] = _packed(buffer, np.asarray(array))
     return packed
 
 
 def _packed(buffer: Buffer, array: np.ndarray) -> np.ndarray:
-    if buffer.dtype.bits != 4:
-        return layout.pack(array, buffer.layout)
-    whole = np.stack((array & 15, array >> 4), -1).reshape(*array.shape[:-1], -1)
-    flat = layout.pack(whole[..., : buffer.shape[-1].value], buffer.layout)
-    flat = np.concatenate((flat, np.zeros(flat.size % 2, np.uint8)))
-    return flat[0::2] | flat[1::2] << 4
+    if not buffer.layout:
+        return array
+    if buffer.dtype.bits == 4:
+        array = np.stack((array & 15, array >> 4), -1).reshape(*array.shape[:-1], -1)
+        flat = layout.pack(array[..., : buffer.shape[-1].value], buffer.layout)
+        flat = np.concatenate((flat, np.zeros(flat.size % 2, np.uint8)))
+        packed = aligned(flat.size // 2)
+        return np.bitwise_or(flat[0::2], flat[1::2] << 4, packed)
+    count = layout.size(buffer.shape, buffer.layout).evaluate({})
+    return layout.pack(array, buffer.layout, aligned(count * array.itemsize).view(array.dtype))

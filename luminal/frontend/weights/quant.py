@@ -5,17 +5,41 @@ In: raw bytes of a tensor and its block type. Out: either all weights as f32, or
 the kernels. Must not know files or models.
 """
 
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 
 from luminal.errors import UnsupportedError
 from luminal.frontend.weights.blocks import Blocks, BlockType
 
-__all__ = ["Plane", "Planes", "QuantTensor", "pack_nibbles"]
+__all__ = ["Deferred", "Plane", "Planes", "QuantTensor", "pack_nibbles"]
 
 _CHUNK_BLOCKS = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Deferred:
+    """An array that is made anew whenever NumPy asks for it, and never kept: who packs it in
+    another layout needs it once."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    make: Callable[[], np.ndarray]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the array."""
+        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return self.make().astype(dtype or self.dtype, copy=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +51,7 @@ class Plane:
 
     dtype: str
     shape: tuple[int, ...]
-    data: np.ndarray
+    data: np.ndarray | Deferred
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +80,7 @@ class Planes:
         return sum(plane.data.nbytes for plane in self.present().values())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class QuantTensor:
     """A tensor of a model file; nothing is read or decoded before a method is called."""
 
@@ -92,6 +116,28 @@ class QuantTensor:
             return Planes(Plane("f32", self.shape, self.dequantise()))
         return self._split(self.block.unpack(self._raw_blocks()))
 
+    def deferred(self) -> Planes:
+        """`planes`, of which those that must be unpacked are made whenever they are read."""
+        if self.block.plain is not None:
+            return self.planes()
+        parts, held = {}, dict[str, Plane]()
+
+        def make(name: str) -> np.ndarray:
+            if name not in held:  # the others of this tensor are read next
+                held.update(_unpacked(self).present())
+            return np.asarray(held.pop(name).data)
+
+        for name, plane in self._row().planes().present().items():
+            shape = (*self.shape[:-1], plane.data.shape[-1])
+            data = Deferred(shape, plane.data.dtype, partial(make, name))
+            parts[name] = Plane(plane.dtype, (*self.shape[:-1], plane.shape[-1]), data)
+        return Planes(**parts)
+
+    def _row(self) -> QuantTensor:
+        """The first row alone."""
+        size = self.shape[-1] // self.block.elements * self.block.size_bytes
+        return QuantTensor(self.name, self.block, (1, self.shape[-1]), self.raw[:size])
+
     def _raw_blocks(self) -> np.ndarray:
         return self.raw.reshape(-1, self.block.size_bytes)
 
@@ -126,6 +172,22 @@ class QuantTensor:
             plane(blocks.minimum),
             plane(blocks.sub_minimum),
         )
+
+
+def _unpacked(tensor: QuantTensor) -> Planes:
+    """The planes of a tensor, whose pages of the file are given back."""
+    planes = tensor.planes()
+    whole = base = tensor.raw
+    while isinstance(base, np.ndarray) and base.base is not None:
+        whole, base = base, base.base
+    base = base.obj if isinstance(base, memoryview) else base
+    if isinstance(base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        start = tensor.raw.ctypes.data - whole.ctypes.data
+        end = (start + tensor.raw.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
+        start = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
+        if end > start:
+            base.madvise(mmap.MADV_DONTNEED, start, end - start)
+    return planes
 
 
 def pack_nibbles(values: np.ndarray) -> np.ndarray:
