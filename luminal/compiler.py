@@ -4,14 +4,14 @@ In: a graph, constants, settings. Out: a `Compiled`. This is the only file in wh
 meet; read it first. It decides nothing itself."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from luminal import debug
-from luminal.codegen.generate import generate
+from luminal.codegen.generate import Alternatives, generate
 from luminal.config import Config, from_environment
 from luminal.errors import InternalError
 from luminal.ir import ConstantData, Graph, Kernel, Plan, Program, Schedule, Target
@@ -30,6 +30,7 @@ from luminal.search.strategy import Outcome, Trial, choose
 from luminal.search.worker import Worker, WorkerFailed
 
 PLANS = 3
+Weights = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ class Compiled:
 
 def compile_graph(
     graph: Graph, config: Config | None = None, *, hints: Mapping[str, int] | None = None,
-    weights: Mapping[str, np.ndarray] | None = None, progress: Progress | None = None,
+    weights: Weights | None = None, progress: Progress | None = None,
 ) -> Compiled:  # fmt: skip
     """Compile a graph for this machine, or take it from the cache.
 
@@ -96,9 +97,8 @@ def _silent(text: str, share: float) -> None:
 
 
 def _compile(
-    graph: Graph, config: Config, hints: Mapping[str, int], weights: Mapping[str, np.ndarray],
-    progress: Progress,
-) -> Compiled:  # fmt: skip
+    graph: Graph, config: Config, hints: Mapping[str, int], weights: Weights, progress: Progress
+) -> Compiled:
     start = time.perf_counter()
     verify_graph(graph)
     target = select_target(config.isa)
@@ -159,9 +159,7 @@ def search_plan(
                       versions=versions(), progress=progress)  # fmt: skip
 
 
-def alternatives(
-    plan: Plan, target: Target, hints: Mapping[str, int]
-) -> Callable[[Kernel], Iterator[Schedule]]:
+def alternatives(plan: Plan, target: Target, hints: Mapping[str, int]) -> Alternatives:
     """What to try where the chosen schedule cannot be lowered: the model's, best first, for the
     layouts as they are."""
     buffers = {b.name: b for b in plan.buffers}
@@ -172,9 +170,7 @@ def alternatives(
     return of
 
 
-def bind_weights(
-    graph: Graph, weights: Mapping[str, np.ndarray]
-) -> tuple[Graph, dict[str, ConstantData]]:
+def bind_weights(graph: Graph, weights: Weights) -> tuple[Graph, dict[str, ConstantData]]:
     """The graph in which the named inputs are constants that hold the given arrays, and all its
     constants by name; names are made distinct."""
     nodes = list(graph.nodes)

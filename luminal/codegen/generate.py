@@ -5,7 +5,7 @@ code. Schedules that cannot be lowered raise `IllegalSchedule`; nothing is compi
 operator has code here or below: terms, loop lists and layouts decide everything."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from luminal.codegen.emitter import Emitter
@@ -22,7 +22,7 @@ from luminal.codegen.tile import extent_of
 from luminal.errors import InternalError
 from luminal.ir import Canonical, KernelCode, Program, Target, canonical, f32, i64, postorder, size
 from luminal.ir.expr import ZERO, Expr, Var, ceil_div, maximum, minimum, prod
-from luminal.ir.plan import Buffer, Kernel, Loop, Online, Plan, Schedule
+from luminal.ir.plan import Buffer, Buffers, Kernel, Loop, Online, Plan, Schedule
 
 PLACEHOLDER = "luminal.kernel"
 Alternatives = Callable[[Kernel], Iterable[Schedule | None]]
@@ -54,7 +54,7 @@ def generate(plan: Plan, target: Target, alternatives: Alternatives | None = Non
 
 
 def _lower(
-    kernel: Kernel, target: Target, buffers: Mapping[str, Buffer], alternatives: Alternatives | None
+    kernel: Kernel, target: Target, buffers: Buffers, alternatives: Alternatives | None
 ) -> tuple[Schedule | None, Function]:
     """The kernel lowered by its schedule, or by the first alternative that is legal."""
 
@@ -73,7 +73,7 @@ def _lower(
     raise refused
 
 
-def lower_canonical(kernel: Kernel, target: Target, buffers: Mapping[str, Buffer]) -> Function:
+def lower_canonical(kernel: Kernel, target: Target, buffers: Buffers) -> Function:
     """The loop IR of one kernel under canonical names."""
     form = canonical(kernel)
     return lower(form.kernel, target, _buffers(form, buffers), PLACEHOLDER)
@@ -86,7 +86,7 @@ def _code(function: Function, target: Target) -> KernelCode:
     return KernelCode(name, text.replace(PLACEHOLDER, name), function.scratch_bytes)
 
 
-def _buffers(form: Canonical, buffers: Mapping[str, Buffer]) -> dict[str, Buffer]:
+def _buffers(form: Canonical, buffers: Buffers) -> dict[str, Buffer]:
     """The buffers of a canonical kernel: shape, dtype and layout only."""
     return {n: replace(b, kind="temp", alias="") for n, b in form.own(buffers).items()}
 
@@ -94,7 +94,7 @@ def _buffers(form: Canonical, buffers: Mapping[str, Buffer]) -> dict[str, Buffer
 # ---- one kernel
 
 
-def lower(kernel: Kernel, target: Target, buffers: Mapping[str, Buffer], name: str) -> Function:
+def lower(kernel: Kernel, target: Target, buffers: Buffers, name: str) -> Function:
     """The loop IR of a kernel; IllegalSchedule if its schedule breaks a rule."""
     schedule = kernel.schedule or Schedule()
     axes = kernel.all_axes()
@@ -158,9 +158,7 @@ def _chunks(kernel: Kernel, counts: Iterable[Expr]) -> Expr:
     return total
 
 
-def _cost_ns(
-    kernel: Kernel, outs: Iterable[Out], buffers: Mapping[str, Buffer], target: Target
-) -> Expr:
+def _cost_ns(kernel: Kernel, outs: Iterable[Out], buffers: Buffers, target: Target) -> Expr:
     """The estimated time on one thread in ns: operations and memory traffic."""
     work, traffic = ZERO, ZERO
     axes = set(kernel.all_axes())

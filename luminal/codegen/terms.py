@@ -3,16 +3,17 @@
 In: terms. Out: terms with the same values (fold: under the given facts, and taking 0 * x for 0)."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 
-from luminal.ir import DType, Expr, Var, accumulator, boolean, is_nonnegative, prod
+from luminal.ir import DType, Expr, Var, accumulator, boolean, depth_first, is_nonnegative, prod
 from luminal.ir import term as tm
 from luminal.ir.numeric import lowest
 from luminal.ir.term import REDUCTIONS, Data, Term, binary, constant, data_atoms, postorder, rebuild
 
 Facts = Mapping[Term, bool]
 Shapes = Mapping[str, tuple[Expr, ...]]
+_Place = tuple[Term, frozenset[Expr], bool]
 TRUE = constant(True, boolean)
 
 
@@ -82,23 +83,15 @@ def _expand_one(t: Term) -> Term:
 
 def outer_reductions(*terms: Term) -> list[Term]:
     """Reductions that are free of enclosing reduction axes, those that others need first."""
-    found: dict[Term, None] = {}
-    seen: set[tuple[Term, frozenset[Var]]] = set()
 
-    def visit(t: Term, bound: frozenset[Var]) -> None:
-        if (t, bound) in seen:
-            return
-        seen.add((t, bound))
-        for atom in data_atoms(*t.exprs):
-            visit(atom.term, bound)
-        for a in t.args:
-            visit(a, bound.union(t.axes))
-        if t.op in REDUCTIONS and t.free.isdisjoint(bound):
-            found.setdefault(t)
+    def below(place: tuple[Term, frozenset[Var]]) -> Iterator[tuple[Term, frozenset[Var]]]:
+        t, bound = place
+        yield from ((atom.term, bound) for atom in data_atoms(*t.exprs))
+        yield from ((a, bound.union(t.axes)) for a in t.args)
 
-    for term in terms:
-        visit(term, frozenset())
-    return list(found)
+    places = depth_first(((t, frozenset[Var]()) for t in terms), below)
+    outer = (t for t, bound in places if t.op in REDUCTIONS and t.free.isdisjoint(bound))
+    return list(dict.fromkeys(outer))
 
 
 # ---- loads in range
@@ -118,28 +111,24 @@ def _ends(t: Term, shape: tuple[Expr, ...]) -> list[Expr]:
 def unproved(term: Term, shapes: Shapes) -> dict[Term, list[Expr]]:
     """The loads that only masks around the term keep in range, and what these must not let be
     negative: what neither the axes nor the term's own selects prove."""
-    found: dict[Term, list[Expr]] = {}
-    seen: set[tuple[Term, frozenset[Expr], bool]] = set()
 
-    def visit(t: Term, known: frozenset[Expr], masked: bool) -> None:
-        if (t, known, masked) in seen:
-            return
-        seen.add((t, known, masked))
+    def below(place: _Place) -> Iterator[_Place]:
+        t, known, masked = place
+        if t.op != "select":
+            yield from ((a, known, masked) for a in t.args)
+        else:
+            c, yes, no = t.args
+            yield c, known, masked
+            yield yes, known | _holding(c), True
+            yield no, known | _holding(tm.logical_not(c)), True
+
+    found: dict[Term, list[Expr]] = {}
+    for t, known, masked in depth_first(((term, frozenset[Expr](), False),), below):
         if t.op == "load" and t.buffer in shapes:
             ends = [e for e in _ends(t, shapes[t.buffer]) if not is_nonnegative(e)]
             ends = [e for e in ends if not any(is_nonnegative(e - k) for k in known)]
             if ends or (any(data_atoms(*t.indices)) and not masked):
                 found.setdefault(t, []).extend(ends)
-        if t.op != "select":
-            for a in t.args:
-                visit(a, known, masked)
-        else:
-            c, yes, no = t.args
-            visit(c, known, masked)
-            visit(yes, known | _holding(c), True)
-            visit(no, known | _holding(tm.logical_not(c)), True)
-
-    visit(term, frozenset(), False)
     return found
 
 

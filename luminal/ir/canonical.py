@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 from luminal.ir.expr import Var, to_expr
-from luminal.ir.plan import Buffer, Kernel, Schedule, Store
+from luminal.ir.plan import Buffer, Buffers, Kernel, Schedule, Store
 from luminal.ir.term import Renaming
 
 
@@ -22,7 +22,7 @@ class Canonical:
     dims: dict[Var, Var]
     axes: dict[str, str]
 
-    def own(self, buffers: Mapping[str, Buffer]) -> dict[str, Buffer]:
+    def own(self, buffers: Buffers) -> dict[str, Buffer]:
         """The kernel's buffers by their new names, without contents; an alias is only marked."""
         env = {old: to_expr(new) for old, new in self.dims.items()}
         found: dict[str, Buffer] = {}

@@ -225,6 +225,11 @@ class Expr:
             total = total + value
         return total
 
+    def typical(self, hints: Mapping[str, int], default: int) -> int:
+        """The value where dimensions have those of `hints`, or else the nearest to `default`."""
+        near = {v.name: min(max(v.lo, default), v.hi) for v in self.variables()}
+        return self.evaluate({**near, **hints})
+
     def __add__(self, other: ExprLike) -> Expr:
         other = to_expr(other)
         if not other.terms:

@@ -6,6 +6,7 @@ its axes are split, ordered and mapped to the machine, and never what is compute
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -33,6 +34,9 @@ class Buffer:
     layout: tuple[tuple[int, int], ...] = ()
     alias: str = ""
     data: ConstantData | None = None
+
+
+Buffers = Mapping[str, Buffer]
 
 
 @dataclass(frozen=True, slots=True)

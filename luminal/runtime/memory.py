@@ -72,11 +72,10 @@ def memory_plan(plan: Plan) -> MemoryPlan:
         if owner in spans and kinds[owner] == "temp":
             size = ceil_div(layout.size(b.shape, b.layout) * b.dtype.bits, 8)
             sizes[owner] = maximum(sizes.get(owner, size), size)
-    typical = {v.name: max(v.lo, min(v.hi, _TYPICAL)) for v in plan.dims}
     slot: dict[str, int] = {}
     slot_sizes: list[Expr] = []
     taken: list[list[tuple[int, int]]] = []
-    for name in sorted(sizes, key=lambda n: (-sizes[n].evaluate(typical), spans[n], n)):
+    for name in sorted(sizes, key=lambda n: (-sizes[n].typical({}, _TYPICAL), spans[n], n)):
         first, last = spans[name]
         for number, others in enumerate(taken):
             if all(last < begin or end < first for begin, end in others):

@@ -119,9 +119,7 @@ class Facts:
         return tuple(dict.fromkeys((*own, *within)))
 
     def number(self, e: Expr) -> int:
-        return e.evaluate({
-            v.name: self.hints.get(v.name, min(v.hi, max(v.lo, TYPICAL))) for v in e.variables()
-        })  # fmt: skip
+        return e.typical(self.hints, TYPICAL)
 
     def extent(self, axis: Var) -> int:
         return min(max(1, self.number(axis.extent)), self.limits.get(axis, 1 << 62))

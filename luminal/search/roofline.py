@@ -41,8 +41,7 @@ class Machine:
 
     def size(self, e: Expr) -> int:
         """A size under the hints; symbols without one get a typical value in their range."""
-        typical = {v.name: min(max(v.lo, _TYPICAL), v.hi) for v in e.variables()}
-        return max(0, e.evaluate({**typical, **self.hints}))
+        return max(0, e.typical(self.hints, _TYPICAL))
 
     def points(self, axes: Iterable[Var]) -> float:
         total = 1  # an integer: the order of a set must not show in the last digit

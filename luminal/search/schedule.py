@@ -7,7 +7,7 @@ with which strides, under which masks and reductions. Knows no operator, measure
 from collections.abc import Mapping
 from dataclasses import replace
 
-from luminal.ir import Buffer, Item, Kernel, Loop, Schedule, Stage, Target, Var, to_expr
+from luminal.ir import Buffers, Item, Kernel, Loop, Schedule, Stage, Target, Var, to_expr
 from luminal.ir.term import REDUCTIONS, Term, substitute
 from luminal.search.facts import Facts
 from luminal.search.nest import Candidate, Keep, Nest
@@ -23,7 +23,7 @@ _Placed = tuple[Stage, frozenset[Var]]
 
 
 def candidates(
-    kernel: Kernel, buffers: Mapping[str, Buffer], target: Target,
+    kernel: Kernel, buffers: Buffers, target: Target,
     hints: Mapping[str, int] | None = None, free_layout: frozenset[str] = frozenset(),
     limit: int | None = None,
 ) -> list[Candidate]:  # fmt: skip
