@@ -10,8 +10,6 @@ from pathlib import Path
 
 from luminal.config import Config
 
-__all__ = ["dump", "log", "with_own_folder"]
-
 
 def log(config: Config, level: int, text: str) -> None:
     """Print `text` on standard error if LUMINAL_DEBUG is at least `level`."""

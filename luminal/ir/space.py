@@ -4,21 +4,35 @@ In: frozen e-graphs, one per unique region. Out: values and choices; `search.ext
 choice per value and decides which cuts are stored. Says nothing of costs or machines."""
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from luminal.ir.dtype import DType
 from luminal.ir.expr import Expr, Var
-from luminal.ir.graph import ConstantData
+from luminal.ir.plan import Buffer
+from luminal.ir.term import REDUCTIONS
 from luminal.ir.view import Shape
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """One way to compute a value: operation `op` of ir.term on other values (`args`)."""
+class Choice(NamedTuple):
+    """One way to compute a value: operation `op` of ir.term on other values (`args`). In an e-graph
+    the payload of a constant is (repr, value), which tells 0.0 from -0.0."""
 
     op: str
     args: tuple[int, ...]
     dtype: DType
-    payload: object
+    payload: Any = None
+
+    @property
+    def axes(self) -> tuple[Var, ...]:
+        """The bound axes of a reduction."""
+        return self.payload if self.op in REDUCTIONS else ()
+
+    @property
+    def indices(self) -> tuple[Expr, ...]:
+        """The index expressions of a leaf."""
+        if self.op == "load":
+            return self.payload[1]
+        return (self.payload,) if self.op in ("index", "cond") else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,21 +64,12 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """A buffer that a region reads and does not compute."""
-
-    name: str
-    shape: Shape
-    dtype: DType
-
-
-@dataclass(frozen=True, slots=True)
 class Region:
-    """A unit of rewriting: its values, cuts in topological order, and the buffers it reads."""
+    """A unit of rewriting: its values, cuts in topological order, the buffers it only reads."""
 
     values: tuple[Value, ...]
     cuts: tuple[Cut, ...]
-    sources: tuple[Source, ...]
+    sources: tuple[Buffer, ...]
     notes: tuple[str, ...] = ()
 
 
@@ -92,13 +97,11 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """All regions, their uses in order, and the calling convention.
-
-    `inputs` are the graph's, in order; `constants` pair a name with its data."""
+    """All regions, their uses in order, and the calling convention: `inputs` in the order given."""
 
     regions: tuple[Region, ...]
     calls: tuple[Call, ...]
-    inputs: tuple[Source, ...]
-    constants: tuple[tuple[Source, ConstantData], ...]
+    inputs: tuple[Buffer, ...]
+    constants: tuple[Buffer, ...]
     results: tuple[Result, ...]
     dims: tuple[Var, ...] = ()

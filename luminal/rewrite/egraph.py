@@ -6,30 +6,10 @@ no rule. A class is an int; classes are made of nodes as terms are made of terms
 from collections.abc import Iterable, Iterator
 from functools import partial, reduce
 from math import isfinite
-from typing import NamedTuple
 
-from luminal.ir import REDUCTIONS, Choice, DType, Expr, Scalar, Term, Value, Var, depth_first
+from luminal.ir import Choice, DType, Scalar, Term, Value, Var, depth_first
 
 _LEAVES = ("load", "const", "index", "cond")
-
-
-class ENode(NamedTuple):
-    """One way to compute a class: as `ir.term.Term`, but a constant's payload is (repr, value)."""
-
-    op: str
-    args: tuple[int, ...]
-    dtype: DType
-    payload: object = None
-
-    @property
-    def axes(self) -> tuple[Var, ...]:
-        return self.payload if self.op in REDUCTIONS else ()  # type: ignore[return-value]
-
-    @property
-    def indices(self) -> tuple[Expr, ...]:
-        if self.op == "load":
-            return self.payload[1]  # type: ignore[index]
-        return (self.payload,) if self.op in ("index", "cond") else ()  # type: ignore[return-value]
 
 
 class EGraph:
@@ -37,10 +17,10 @@ class EGraph:
 
     def __init__(self) -> None:
         self._above: list[int] = []
-        self._nodes: dict[int, dict[ENode, None]] = {}
-        self._users: dict[int, dict[ENode, int]] = {}
+        self._nodes: dict[int, dict[Choice, None]] = {}
+        self._users: dict[int, dict[Choice, int]] = {}
         self._free: list[frozenset[Var]] = []
-        self._table: dict[ENode, int] = {}
+        self._table: dict[Choice, int] = {}
         self._terms: dict[Term, int] = {}
         self._dirty: list[int] = []
         self.unions = 0
@@ -60,7 +40,7 @@ class EGraph:
         """All classes, oldest first."""
         return list(self._nodes)
 
-    def nodes(self, c: int, op: str = "") -> list[ENode]:
+    def nodes(self, c: int, op: str = "") -> list[Choice]:
         """The nodes of a class, oldest first; those of operation `op` if given."""
         return [n for n in self._nodes[self.find(c)] if not op or n.op == op]
 
@@ -87,22 +67,22 @@ class EGraph:
 
     def constant(self, c: int) -> Scalar | None:
         for node in self.nodes(c, "const"):
-            return node.payload[1]  # type: ignore[index]
+            return node.payload[1]
         return None
 
     def make(self, op: str, args: tuple[int, ...], dtype: DType, payload: object = None) -> int:
-        return self._insert(ENode(op, args, dtype, payload), None)
+        return self._insert(Choice(op, args, dtype, payload), None)
 
     def add(self, term: Term) -> int:
         c = self._terms.get(term)
         if c is None:
             args = tuple(self.add(a) for a in term.args)
             payload = (repr(term.payload), term.payload) if term.op == "const" else term.payload
-            node = ENode(term.op, args, term.dtype, payload)
+            node = Choice(term.op, args, term.dtype, payload)
             c = self._terms[term] = self._insert(node, term.free if term.op in _LEAVES else None)
         return self.find(c)
 
-    def _insert(self, node: ENode, free: frozenset[Var] | None) -> int:
+    def _insert(self, node: Choice, free: frozenset[Var] | None) -> int:
         node = self._canonical(node)
         found = self._table.get(node)
         if found is not None:
@@ -117,10 +97,10 @@ class EGraph:
             self._users[a][node] = c
         return c
 
-    def _canonical(self, node: ENode) -> ENode:
-        return ENode(node.op, tuple(self.find(a) for a in node.args), node.dtype, node.payload)
+    def _canonical(self, node: Choice) -> Choice:
+        return Choice(node.op, tuple(map(self.find, node.args)), node.dtype, node.payload)
 
-    def _free_of(self, node: ENode) -> frozenset[Var]:
+    def _free_of(self, node: Choice) -> frozenset[Var]:
         return frozenset().union(*(self.free(a) for a in node.args)).difference(node.axes)
 
     def union(self, a: int, b: int) -> bool:
@@ -204,20 +184,20 @@ class EGraph:
         order = list(depth_first(map(self.find, roots), self._below))
         number = {c: n for n, c in enumerate(order)}
 
-        def choice(n: ENode) -> Choice:
-            payload = n.payload[1] if n.op == "const" else n.payload  # type: ignore[index]
-            return Choice(n.op, tuple(number[self.find(a)] for a in n.args), n.dtype, payload)
+        def choice(n: Choice) -> Choice:
+            payload = n.payload[1] if n.op == "const" else n.payload
+            return n._replace(args=tuple(number[self.find(a)] for a in n.args), payload=payload)
 
         kept = self._bounded(order, axes)
         values = (Value(self.dtype(c), self._free[c], tuple(map(choice, kept[c]))) for c in order)
         return tuple(values), number
 
-    def _bounded(self, order: list[int], axes: frozenset[Var]) -> dict[int, list[ENode]]:
+    def _bounded(self, order: list[int], axes: frozenset[Var]) -> dict[int, list[Choice]]:
         """The nodes of classes without those that name an axis on which the value does not
         depend (a load of a repeated value): users may stand outside of that axis. A class that
         would need itself keeps all of its nodes."""
 
-        def names(node: ENode) -> frozenset[Var]:
+        def names(node: Choice) -> frozenset[Var]:
             leaf = frozenset(v for e in node.indices for v in e.variables())
             return (leaf | self._free_of(node)) & axes
 

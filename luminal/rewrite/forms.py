@@ -9,8 +9,8 @@ from math import inf, isfinite
 
 import numpy as np
 
-from luminal.ir import DType, Var
-from luminal.rewrite.egraph import EGraph, ENode
+from luminal.ir import Choice, DType, Var
+from luminal.rewrite.egraph import EGraph
 
 _DEPTH = 24
 _TOLERANCE = 2e-6
@@ -35,7 +35,7 @@ def factors(graph: EGraph, c: int) -> Iterator[tuple[int, tuple[int, ...]]]:
             stack += reversed([(a, (b, *others)) for a, b in graph.products(c)])
 
 
-def _first(graph: EGraph, c: int, op: str, depth: int) -> ENode | None:
+def _first(graph: EGraph, c: int, op: str, depth: int) -> Choice | None:
     return next(iter(graph.nodes(c, op)), None) if depth < _DEPTH else None
 
 

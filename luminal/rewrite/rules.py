@@ -9,18 +9,18 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import wraps
 
-from luminal.ir import Expr, Var, boolean, f32, f64, i32, i64, prod
-from luminal.rewrite.egraph import EGraph, ENode
+from luminal.ir import Choice, Expr, Var, boolean, f32, f64, i32, i64, prod
+from luminal.rewrite.egraph import EGraph
 from luminal.rewrite.forms import Form, added, class_of, factors, linear, regimes, scaled, split
 
-Rule = Callable[[EGraph, ENode], Iterator[int]]
+Rule = Callable[[EGraph, Choice], Iterator[int]]
 
 
 def _floats(rule: Rule) -> Rule:
     """The rule for floats of 32 bits or more only: narrower sums round where they are."""
 
     @wraps(rule)
-    def checked(graph: EGraph, node: ENode) -> Iterator[int]:
+    def checked(graph: EGraph, node: Choice) -> Iterator[int]:
         return rule(graph, node) if node.dtype in (f32, f64) else iter(())
 
     return checked
@@ -30,7 +30,7 @@ def _count(axes: tuple[Var, ...]) -> Expr:
     return prod(tuple(a.extent for a in axes))
 
 
-def factor_leaves_sum(graph: EGraph, node: ENode) -> Iterator[int]:
+def factor_leaves_sum(graph: EGraph, node: Choice) -> Iterator[int]:
     """R1: Σ_K f·r = f·Σ_K r, f free of K; also inside rsum's values.
 
     Reason: f is multiplied once, and Σ r may be shared. Condition: sums in f32, f64 or integers,
@@ -45,7 +45,7 @@ def factor_leaves_sum(graph: EGraph, node: ENode) -> Iterator[int]:
 
 
 @_floats
-def factor_leaves_inner_loops(graph: EGraph, node: ENode) -> Iterator[int]:
+def factor_leaves_inner_loops(graph: EGraph, node: Choice) -> Iterator[int]:
     """R1 for some of the axes: Σ_{K,I} f·r = Σ_K f·Σ_I r, f free of I but not of K.
 
     Reason: f (a scale per block) is multiplied once per block. Condition: as in R1."""
@@ -57,7 +57,7 @@ def factor_leaves_inner_loops(graph: EGraph, node: ENode) -> Iterator[int]:
             yield graph.make("sum", (graph.combine("mul", free, body),), node.dtype, outer)
 
 
-def sum_of_invariant(graph: EGraph, node: ENode) -> Iterator[int]:
+def sum_of_invariant(graph: EGraph, node: Choice) -> Iterator[int]:
     """R2: Σ_K f = |K|·f, f free of K.
 
     Reason: no loop. Exact in the reals. Condition: a constant |K|; f32, f64 or any integer type."""
@@ -67,14 +67,14 @@ def sum_of_invariant(graph: EGraph, node: ENode) -> Iterator[int]:
             yield graph.combine("mul", node.args[0], graph.number(count, node.dtype))
 
 
-def maximum_of_invariant(graph: EGraph, node: ENode) -> Iterator[int]:
+def maximum_of_invariant(graph: EGraph, node: Choice) -> Iterator[int]:
     """max_K f = f, f free of K. Exact. Condition: K is not empty."""
     if not graph.depends(node.args[0], node.axes) and all(a.extent.lo >= 1 for a in node.axes):
         yield node.args[0]
 
 
 @_floats
-def constant_leaves_maximum(graph: EGraph, node: ENode) -> Iterator[int]:
+def constant_leaves_maximum(graph: EGraph, node: Choice) -> Iterator[int]:
     """R3, R4: max_K (s·x + f) = s·max_K x + f, s a constant > 0, f free of K.
 
     Reason: the maximum of the bare x is the one that others share. Exact up to the rounding
@@ -90,7 +90,7 @@ def constant_leaves_maximum(graph: EGraph, node: ENode) -> Iterator[int]:
 
 
 @_floats
-def sum_of_powers(graph: EGraph, node: ENode) -> Iterator[int]:
+def sum_of_powers(graph: EGraph, node: Choice) -> Iterator[int]:
     """R5: Σ_K exp2(d + f)·v = exp2(f + max_K d)·rsum_K(d, v), f free of K.
 
     Reason: rsum needs one pass over K with no maximum known before. No exponent above 0 is formed
@@ -115,7 +115,7 @@ def sum_of_powers(graph: EGraph, node: ENode) -> Iterator[int]:
     yield total if residue is None else graph.combine("mul", graph.power(residue), total)
 
 
-def _exponents(graph: EGraph, node: ENode) -> Iterator[tuple[int, tuple[int, ...]]]:
+def _exponents(graph: EGraph, node: Choice) -> Iterator[tuple[int, tuple[int, ...]]]:
     """(y, others) for every way to write the summand as exp2(y)·others, y not free of K."""
     for part, others in factors(graph, node.args[0]):
         for (y,) in graph.args(part, "exp2"):
@@ -147,7 +147,7 @@ def _maximised(graph: EGraph, m: int, axes: tuple[Var, ...]) -> Iterator[int]:
 
 
 @_floats
-def squares_from_mean(graph: EGraph, node: ENode) -> Iterator[int]:
+def squares_from_mean(graph: EGraph, node: Choice) -> Iterator[int]:
     """R6: Σ_K (x - (Σ_K x)/|K|)² = wsum_K x.
 
     Reason: wsum needs one pass and merges partial results without cancellation. Exact in the
@@ -174,7 +174,7 @@ def _means(graph: EGraph, m: int, axes: tuple[Var, ...]) -> Iterator[tuple[int, 
 
 
 @_floats
-def choice_leaves_sum(graph: EGraph, node: ENode) -> Iterator[int]:
+def choice_leaves_sum(graph: EGraph, node: Choice) -> Iterator[int]:
     """Σ_K select(p, a, b)·r = select(p, Σ_K a·r, Σ_K b·r), p free of K.
 
     Reason: p is decided once, and each sum is then free for other rules. A branch that is the
@@ -192,7 +192,7 @@ def choice_leaves_sum(graph: EGraph, node: ENode) -> Iterator[int]:
                 return
 
 
-def any_above(graph: EGraph, node: ENode) -> Iterator[int]:
+def any_above(graph: EGraph, node: Choice) -> Iterator[int]:
     """∃_K p(x) = not (rsum_K(x, 1) < 1/2), where p(x) says that x is above -inf.
 
     Reason: rsum_K(x, 1) is often needed anyway. It is at least 1 if some x is above -inf (the
@@ -233,7 +233,7 @@ def _plain(graph: EGraph, c: int) -> dict[int, float]:
 
 
 @_floats
-def common_power_cancels(graph: EGraph, node: ENode) -> Iterator[int]:
+def common_power_cancels(graph: EGraph, node: Choice) -> Iterator[int]:
     """(2^m·a) / (2^m·b) = a / b.
 
     Reason: where a source sums powers without a stabiliser, R5 leaves the maximum in both sums.
@@ -251,7 +251,7 @@ def _powered(graph: EGraph, c: int) -> dict[int, int]:
     return {graph.find(a): b for a, b in graph.products(c) if graph.nodes(a, "exp2")}
 
 
-def integer_sum_narrows(graph: EGraph, node: ENode) -> Iterator[int]:
+def integer_sum_narrows(graph: EGraph, node: Choice) -> Iterator[int]:
     """Σ_K (x: i32 -> i64) = (Σ_K x): i32 -> i64.
 
     Reason: twice the lanes, and byte products may use dot-product instructions. Exact. Condition:
@@ -262,7 +262,7 @@ def integer_sum_narrows(graph: EGraph, node: ENode) -> Iterator[int]:
             yield graph.make("cast", (total,), i64)
 
 
-def cast_of_wider_integer(graph: EGraph, node: ENode) -> Iterator[int]:
+def cast_of_wider_integer(graph: EGraph, node: Choice) -> Iterator[int]:
     """(x: i32 -> i64) -> t = x: i32 -> t.
 
     Reason: the wider integer need not exist. Exact: the value is the same."""

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
-from luminal.ir import Call, ConstantData, Cut, Graph, Region, Result, Source, Space, bf16, f16
+from luminal.ir import Buffer, Call, ConstantData, Cut, Graph, Region, Result, Space, bf16, f16
 from luminal.ir.term import Term, data, postorder, substitute
 from luminal.rewrite.axes import joined
 from luminal.rewrite.cuts import Part, choose_cuts, split
@@ -34,9 +34,9 @@ def rewrite(graph: Graph, *, numerics: str) -> Space:
         calls.append(Call(region, tuple(names[n] for n in cuts), held, cuts))
     for name, node in zip(names, graph.nodes, strict=True):
         if node.op == "Input":
-            inputs.append(Source(name, node.shape, node.dtype))
+            inputs.append(Buffer(name, node.shape, node.dtype, "input"))
         elif isinstance(node.value, ConstantData):
-            constants.append((Source(name, node.shape, node.dtype), node.value))
+            constants.append(Buffer(name, node.shape, node.dtype, "constant", data=node.value))
     results = tuple(
         Result(o.name, names[o.edge.node], node.shape, node.dtype, o.updates)
         for o in graph.outputs
@@ -89,7 +89,7 @@ def _region(part: Part, widen: bool) -> Region:
     roots = [cut.value for cut in cuts]
     values, number = graph.freeze(roots, frozenset(lowering.axes.names.values()))
     final = tuple(replace(cut, value=number[graph.find(cut.value)]) for cut in cuts)
-    held = tuple(Source(buffers[i], nodes[i].shape, nodes[i].dtype) for i in sources)
+    held = tuple(Buffer(buffers[i], nodes[i].shape, nodes[i].dtype, "input") for i in sources)
     return Region(values, final, held, notes)
 
 

@@ -47,7 +47,7 @@ def assemble(space: Space, picked: list[Picked], machine: Machine) -> Plan:
     return Plan(
         tuple(replace(step.kernel, name=f"k{i}") for i, step in enumerate(found.steps)),
         tuple(found.buffers.values()),
-        tuple(s.name for s in space.inputs),
+        tuple(b.name for b in space.inputs),
         tuple(found.outputs),
         space.dims,
         tuple(step.cost_us for step in found.steps),
@@ -61,9 +61,7 @@ class _Assembly:
     def __init__(self, space: Space, picked: list[Picked], machine: Machine) -> None:
         self.space, self.machine = space, machine
         self.outputs = [r.buffer for r in space.results]
-        self.buffers = {s.name: Buffer(s.name, s.shape, s.dtype, "input") for s in space.inputs}
-        for s, data in space.constants:
-            self.buffers[s.name] = Buffer(s.name, s.shape, s.dtype, "constant", data=data)
+        self.buffers = {b.name: b for b in (*space.inputs, *space.constants)}
         placed: list[tuple[int, _Step]] = []
         for call in space.calls:
             region = space.regions[call.region]

@@ -53,8 +53,7 @@ class _Solver:
     def __init__(self, region: Region, machine: roofline.Machine) -> None:
         self.region, self.machine = region, machine
         choices = [c for value in region.values for c in value.choices]
-        bound = (c.payload for c in choices if c.op in REDUCTIONS)
-        self.axes = frozenset[Var](chain(*(cut.axes for cut in region.cuts), *bound))  # type: ignore[arg-type]
+        self.axes = frozenset(chain(*(x.axes for x in (*region.cuts, *choices))))
         self.position = {cut.name: i for i, cut in enumerate(region.cuts)}
         self.required = frozenset(i for i, cut in enumerate(region.cuts) if cut.required)
         self.sizes = {
@@ -70,7 +69,7 @@ class _Solver:
 
     def _loaded(self, order: list[int]) -> frozenset[int]:
         choices = (c for v in order for c in self.region.values[v].choices)
-        names = {c.payload[0] for c in choices if c.op == "load"}  # type: ignore[index]
+        names = {c.payload[0] for c in choices if c.op == "load"}
         return frozenset(self.position[name] for name in names & self.position.keys())
 
     def solve(self, k: int) -> list[Picked]:
@@ -126,7 +125,7 @@ class _Solver:
             changed = False
             for v in self.orders[i]:
                 for choice in self.region.values[v].choices:
-                    if choice.op == "load" and choice.payload[0] in hidden:  # type: ignore[index]
+                    if choice.op == "load" and choice.payload[0] in hidden:
                         continue
                     if any(a not in best for a in choice.args):
                         continue
@@ -152,7 +151,7 @@ class _Solver:
         work = sum(best[a].work for a in args)
         work += (roofline.WEIGHTS[choice.op] + 0.05) * points(free & self.axes)
         if choice.op in REDUCTIONS:
-            own = frozenset(choice.payload)  # type: ignore[arg-type]
+            own = frozenset(choice.axes)
             work *= 1 + _LOOP * len(own)
             if choice.op == "rsum":
                 work += roofline.POWER * points(values[args[0]].free & self.axes)
