@@ -47,8 +47,7 @@ def flatten(index: tuple[Expr, ...], shape: Shape, layout: Layout = ()) -> Expr:
 
 
 def pack(array: np.ndarray, layout: Layout, out: np.ndarray | None = None) -> np.ndarray:
-    """The elements of `array` in the order of `layout`, padded with zeros, as a flat array (`out`,
-    if there is one)."""
+    """The elements of `array` in the order of `layout`, padded with zeros, flat (in `out`)."""
     found = levels(tuple(map(const, array.shape)), layout)
     extents = [extent.evaluate({}) for *_, extent in found]
     padded = {

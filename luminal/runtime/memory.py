@@ -122,8 +122,7 @@ def constant_array(buffer: Buffer, array: np.ndarray) -> np.ndarray:
             return dense
         mark = (id(array), zlib.crc32(dense.reshape(-1).view(np.uint8)))
     key = (mark, array.shape, buffer.layout)
-    packed = _PACKED.get(key)
-    if packed is None:
+    if (packed := _PACKED.get(key)) is None:
         packed = _PACKED[key] = _packed(buffer, np.asarray(array))
     return packed
 
@@ -135,7 +134,6 @@ def _packed(buffer: Buffer, array: np.ndarray) -> np.ndarray:
         array = np.stack((array & 15, array >> 4), -1).reshape(*array.shape[:-1], -1)
         flat = layout.pack(array[..., : buffer.shape[-1].value], buffer.layout)
         flat = np.concatenate((flat, np.zeros(flat.size % 2, np.uint8)))
-        packed = aligned(flat.size // 2)
-        return np.bitwise_or(flat[0::2], flat[1::2] << 4, packed)
+        return np.bitwise_or(flat[0::2], flat[1::2] << 4, aligned(flat.size // 2))
     count = layout.size(buffer.shape, buffer.layout).evaluate({})
     return layout.pack(array, buffer.layout, aligned(count * array.itemsize).view(array.dtype))
