@@ -26,7 +26,7 @@ from luminal.runtime.executor import Executor
 from luminal.runtime.native import runtime
 from luminal.search.extract import extract
 from luminal.search.schedule import candidates
-from luminal.search.strategy import Outcome, Trial, choose
+from luminal.search.strategy import INTERRUPTED, Outcome, Trial, choose
 from luminal.search.worker import Worker, WorkerFailed
 
 PLANS = 3
@@ -89,11 +89,8 @@ def compile_graph(
     name: they are bound here (and by `rebind`), may be repacked, and are no arguments of a call."""
     config = config or from_environment()
     with progress_bar(config) as shown:
-        return _compile(graph, config, hints or {}, weights or {}, progress or shown or _silent)
-
-
-def _silent(text: str, share: float) -> None:
-    pass
+        told = progress or shown or (lambda text, share: None)
+        return _compile(graph, config, hints or {}, weights or {}, told)
 
 
 def _compile(
@@ -109,14 +106,13 @@ def _compile(
     cache = ProgramCache(config, target)
     runtime(cache.machine_code)
     key = cache.key(text, constants, hints)
-    program = cache.load(key, constants)
+    program, searched = cache.load(key, constants), time.perf_counter()
     if program is None:
         plan = search_plan(graph, config, target, cache, dict(hints), progress)
         searched = time.perf_counter()
         program = generate(plan, target, alternatives(plan, target, hints))
-        cache.save(key, program)
-    else:
-        searched = time.perf_counter()
+        if INTERRUPTED not in plan.notes:
+            cache.save(key, program)
     objects = []
     for number, code in enumerate(program.codes):
         objects.append(cache.machine_code(code.source, target))
@@ -132,11 +128,10 @@ def _compile(
 
 def search_plan(
     graph: Graph, config: Config, target: Target, cache: ProgramCache, hints: dict[str, int],
-    progress: Progress | None,
+    progress: Progress,
 ) -> Plan:  # fmt: skip
     """The stages from Graph to scheduled Plan."""
-    if progress is not None:
-        progress("rewriting", 0.0)
+    progress("rewriting", 0.0)
     space = rewrite(graph, numerics=config.numerics)
     measured = config.search != "off"
     plans = extract(space, target, hints=hints, k=PLANS if measured else 1)
@@ -150,6 +145,7 @@ def search_plan(
         def measure(trial: Trial) -> Outcome:
             try:
                 outcome = worker.call((trial, target, threads, config.seed))
+                cache.keep(outcome.code)
             except WorkerFailed as error:
                 outcome = Outcome(error=str(error))
             debug.log(config, 3, f"{trial.kernel.schedule}: {outcome}")

@@ -8,8 +8,7 @@ LuminalError
 ├── WeightsError      a model file that cannot be read
 ├── DeviceError       no such device, or it failed
 ├── UnsupportedError  something luminal does not do (also a NotImplementedError)
-└── InternalError     a bug in luminal itself: names the stage and where the dump lies
-"""
+└── InternalError     a bug in luminal itself: names the stage and where the dump lies"""
 
 
 class LuminalError(Exception):

@@ -6,7 +6,7 @@ process, and object code. Damaged or foreign entries count as missing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
@@ -97,6 +97,11 @@ class ProgramCache:
             found = compile_object(source, target)
             self.store.put("object", key, found)
         return found
+
+    def keep(self, code: Iterable[tuple[str, bytes]]) -> None:
+        """Store object code that was compiled elsewhere, by its source."""
+        for source, data in code:
+            self.store.put("object", digest(versions(), source, self.target), data)
 
     def executor(self, program: Program) -> Executor | None:
         """The program ready to be called; None if its code is not in the cache."""

@@ -16,25 +16,29 @@ import numpy as np
 from luminal.codegen.generate import generate
 from luminal.errors import LuminalError
 from luminal.ir.dtype import DType, accumulator
+from luminal.ir.expr import axis_var, to_expr
 from luminal.ir.graph import ConstantData
 from luminal.ir.interp import Points, sample_kernel
 from luminal.ir.numeric import decode, encode, value_dtype
-from luminal.ir.plan import Buffer, Kernel, Plan
+from luminal.ir.plan import Buffer, Kernel, Plan, Schedule, Store, with_sizes
 from luminal.ir.target import Target
-from luminal.ir.term import data_atoms, postorder
+from luminal.ir.term import data_atoms, load, postorder
 from luminal.runtime.cpu import compile_object
 from luminal.runtime.executor import Executor
 from luminal.search.strategy import Outcome, Trial
 
 PERIOD = (1 << 20) - 3  # odd, so that no row or block repeats another
+PLAIN = ".plain"
 TOLERANCE = {64: 1e-9, 32: 2e-4, 16: 2e-2}
 
 
 @dataclass(slots=True)
 class _Bench:
-    """A compiled candidate, the bits of its buffers by name, and the arguments of a run."""
+    """A candidate, its sources with their object code, the bits of its buffers by name, and the
+    arguments of a run."""
 
     executor: Executor
+    code: tuple[tuple[str, bytes], ...]
     bits: dict[str, np.ndarray]
     arguments: tuple[list[int], list[int], tuple[int, ...]]
 
@@ -44,14 +48,16 @@ def run_trial(request: tuple[Trial, Target, int, int]) -> Outcome:
     inputs of a seed; errors of ours become its outcome."""
     trial, target, threads, seed = request
     try:
-        bench = _bench(trial.kernel, trial.buffers, trial.dims, target, threads, seed)
+        bench = _bench(trial.kernel, trial.buffers, trial.dims, target, threads, seed, trial.check)
         if trial.check:
+            for name in set(bench.bits) - set(trial.kernel.reads()):
+                bench.bits[name].view(np.uint8)[...] = 255  # what is not written must not be right
             bench.executor.run_pointers(*bench.arguments)
             error = _check(trial, bench, np.random.default_rng(seed))
             if error:
                 return Outcome(error=error)
         if not trial.repeats:
-            return Outcome()
+            return Outcome(code=bench.code)
         time_us = bench.executor.time_us(*bench.arguments, repeats=1)[0]
         if time_us < trial.give_up_us:
             again_us = bench.executor.time_us(*bench.arguments, repeats=trial.repeats)[0]
@@ -64,18 +70,24 @@ def run_trial(request: tuple[Trial, Target, int, int]) -> Outcome:
 @lru_cache(maxsize=12)
 def _bench(
     kernel: Kernel, buffers: tuple[Buffer, ...], dims: tuple[tuple[str, int], ...],
-    target: Target, threads: int, seed: int,
+    target: Target, threads: int, seed: int, check: bool,
 ) -> _Bench:  # fmt: skip
     """Kept while a candidate is measured in turn with others."""
     sizes = dict(dims)
     bits = _contents(replace(kernel, schedule=None), buffers, dims, seed)
     plan = kernel_plan(kernel, buffers, sizes, bits)
+    if check:
+        plan, bits = _unpacked(plan, sizes, bits)
     program = generate(plan, target)
-    objects = [compile_object(code.source, target) for code in program.codes]
+    objects = [_object(code.source, target) for code in program.codes]
+    code = tuple(zip((c.source for c in program.codes), objects, strict=True))
     executor = Executor(program, objects, threads)
     results = [executor.outputs[n].buffer.name for n in executor.fresh]
     ins, outs = ([bits[n].ctypes.data for n in names] for names in (plan.inputs, results))
-    return _Bench(executor, bits, (ins, outs, tuple(sizes[v.name] for v in plan.dims)))
+    return _Bench(executor, code, bits, (ins, outs, tuple(sizes[v.name] for v in plan.dims)))
+
+
+_object = lru_cache(maxsize=32)(compile_object)
 
 
 @lru_cache(maxsize=1)
@@ -113,6 +125,25 @@ def kernel_plan(
         tuple(b.name for b in parts if b.kind == kind) for kind in ("input", "output")
     )
     return Plan((kernel,), tuple(parts), inputs, outputs, variables)
+
+
+def _unpacked(
+    plan: Plan, sizes: Mapping[str, int], bits: Mapping[str, np.ndarray]
+) -> tuple[Plan, dict[str, np.ndarray]]:
+    """The plan that copies what it writes in a layout into outputs, which have none, and memory
+    for those."""
+    kernels, buffers, bits = list(plan.kernels), list(plan.buffers), dict(bits)
+    for b in (b for b in plan.buffers if b.kind == "temp"):
+        plain = replace(b, name=b.name + PLAIN, kind="output", layout=())
+        axes = tuple(axis_var(f"x{d}", e) for d, e in enumerate(b.shape))
+        index = tuple(map(to_expr, axes))
+        store = Store(plain.name, index, load(b.name, index, b.dtype))
+        kernels.append(Kernel("copy", axes, (store,), Schedule()))
+        buffers.append(plain)
+        bits[plain.name] = np.empty_like(bits[b.name])
+    outputs = tuple(b.name for b in buffers if b.kind == "output")
+    whole = replace(plan, kernels=tuple(kernels), buffers=tuple(buffers), outputs=outputs)
+    return with_sizes(whole), bits
 
 
 def _random_bits(
@@ -157,8 +188,9 @@ def _check(trial: Trial, bench: _Bench, rng: np.random.Generator) -> str:
     decoded = {name: decode(bits, buffers[name].dtype) for name, bits in bench.bits.items()}
     for points in sample_kernel(trial.kernel, decoded, dict(trial.dims), rng):
         buffer = buffers[points.buffer]
-        text = _compare(points, decoded[buffer.name], buffer.dtype)
-        if buffer.kind == "output" and text:
+        name = buffer.name + PLAIN * (buffer.kind == "temp")
+        text = _compare(points, decoded[name], buffer.dtype)
+        if text:
             return f"{buffer.name}: {text}"
     return ""
 

@@ -36,6 +36,7 @@ from luminal.search import tasks
 from luminal.search.extract import extract
 from luminal.search.schedule import candidates as schedules
 from tests.random_cases import graph_of, make_inputs, parse_case
+from tests.random_plans import random_plan
 
 __all__ = ["Expected", "Guarded", "check", "expect", "run_guarded"]
 
@@ -246,7 +247,7 @@ def scheduled(
 
     with patch.object(tasks, "candidates", any_of):  # layouts of weights and temporaries, too
         found = tasks.prepare(plan, target, hints, {})
-    for _ in range(4):
+    for _ in range(2):
         for task in found.tasks:
             task.winner = rng.choice(task.candidates(target)).schedule
         try:
@@ -316,6 +317,8 @@ def check(request: tuple[str, dict[str, Any]]) -> list[str]:
         space = rewrite(graph, numerics=numerics)
         stage = "extract"
         plans = extract(space, target, hints=hints, k=options.get("plans", 3))
+        sizes = {n: max(dict(run)[n] for run in checker.case.dims) for n in hints}
+        plans += [random_plan(space, target, sizes, rng) for _ in range(options.get("random", 1))]
         stage = "plan"
         for number, plan in enumerate(plans):
             checker.plan(plan, f"plan {number}")

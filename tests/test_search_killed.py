@@ -1,4 +1,5 @@
-"""Processes that share one cache and are killed at any moment leave it usable, and no child."""
+"""Processes that share one cache and are killed at any moment leave it usable, and no child; one
+that is interrupted goes on with the best found."""
 
 import os
 import random
@@ -23,12 +24,23 @@ fast = luminal.compile(lambda x, y: luminal.softmax(x @ y, -1), [a, b], search=4
 print("compiled", fast.stats.cache, flush=True)
 np.save(sys.argv[1], fast(a, b))
 """
+INTERRUPTED = """
+import sys
+import numpy as np
+import luminal
+a = np.random.default_rng(0).standard_normal((192, 256)).astype(np.float32) / 16
+b = np.random.default_rng(1).standard_normal((256, 320)).astype(np.float32)
+fast = luminal.compile(lambda x, y: luminal.softmax(x @ y, -1), [a, b], search=200.0,
+                       progress=lambda text, share: print(text, flush=True))
+print("notes", *fast.plan.notes, flush=True)
+np.save(sys.argv[1], fast(a, b))
+"""
 
 
-def start(folder: Path, name: str) -> subprocess.Popen[bytes]:
+def start(folder: Path, name: str, program: str = PROGRAM) -> subprocess.Popen[bytes]:
     env = os.environ | {"LUMINAL_CACHE": str(folder / "cache"), "LUMINAL_PROGRESS": "off"}
     return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, str(folder / name)], cwd=ROOT, env=env,
+        [sys.executable, "-c", program, str(folder / name)], cwd=ROOT, env=env,
         stdout=subprocess.PIPE, start_new_session=True,
     )  # fmt: skip
 
@@ -90,3 +102,23 @@ def test_two_at_once_share_the_cache(tmp_path: Path) -> None:
         np.testing.assert_allclose(
             np.load(tmp_path / f"both{n}.npy"), expected(), rtol=1e-5, atol=1e-7
         )
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_an_interrupt_ends_the_search_with_the_best_found(tmp_path: Path) -> None:
+    for number, reports in enumerate((3, 12)):
+        process = start(tmp_path, f"{number}.npy", INTERRUPTED)
+        assert process.stdout is not None
+        heard = [b""]
+        while sum(line.startswith(b"search: kernel") for line in heard) < reports:
+            heard.append(process.stdout.readline())
+            assert heard[-1], "the search ended too soon"
+        process.send_signal(signal.SIGINT)
+        rest, _ = process.communicate(timeout=120)
+        assert process.returncode == 0 and b"the search was interrupted" in rest
+        assert b"best" in heard[-1] and b"s left" in heard[-1]
+        np.testing.assert_allclose(
+            np.load(tmp_path / f"{number}.npy"), expected(), rtol=1e-5, atol=1e-7
+        )
+        assert not survivors(process.pid)
+    assert not list((tmp_path / "cache").glob("program/*/*"))  # the next one searches on

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
+
+from luminal import workbench
 from luminal.config import Config
+from luminal.ir.plan import Kernel, Plan, Schedule
+from luminal.ir.program import Program
+from luminal.ir.target import Target
 from luminal.runtime.device import select_target
-from luminal.search.strategy import Outcome, Trial, choose
+from luminal.runtime.executor import Executor
+from luminal.search.cache import digest
+from luminal.search.strategy import Outcome, Trial, choose, shortlist
+from luminal.search.tasks import Task, prepare
 from luminal.search.worker import Worker, WorkerFailed
-from tests.search_kernels import matmul
+from tests.search_kernels import convolution, layernorm, matmul
 from tests.test_search_strategy import plan_of
+from tests.wrong_bench import RIGHT, spoiled
 
 
 def test_a_measured_plan_is_checked_and_in_time() -> None:
@@ -33,3 +44,68 @@ def test_a_measured_plan_is_checked_and_in_time() -> None:
     assert trials[-1][0].check and trials[-1][0].kernel.schedule is not None
     best = min(r.time_us for t, r in trials if not t.check)
     assert plan.costs_us[0] < 3 * best
+
+
+def measured_by(worker: Worker, target: Target) -> Callable[[Trial], Outcome]:
+    def measure(trial: Trial) -> Outcome:
+        return worker.call((replace(trial, repeats=min(2, trial.repeats)), target, 1, 0))
+
+    return measure
+
+
+def test_fast_and_wrong_candidates_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every candidate but one is miscompiled into a much faster kernel."""
+    target, source = select_target("native"), plan_of(matmul(48, 96, 64))
+    found = prepare(source, target, {}, {})
+    options = [c.schedule for c in shortlist(found.tasks[0].candidates(target), 8)]
+    for right in (options[0], options[2], Schedule()):
+        monkeypatch.setenv(RIGHT, digest(right))
+        with Worker("tests.wrong_bench:run_trial") as worker:
+            plan = choose([source], target, Config(search="5"), measure=measured_by(worker, target))
+        assert plan.kernels[0].schedule == found.forms[0].restored(right)
+        wrong = [schedule for schedule, _, error in plan.tried[0] if "the oracle" in error]
+        assert wrong and right not in wrong
+
+
+def test_what_is_too_light_to_measure_is_checked_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    target, source = select_target("native"), plan_of(layernorm(4, 40))
+    source = replace(source, costs_us=(1.0,))
+    monkeypatch.setenv(RIGHT, digest(Schedule()))
+    with Worker("tests.wrong_bench:run_trial") as worker:
+        plan = choose([source], target, Config(search="5"), measure=measured_by(worker, target))
+    assert plan.tried == ((),) and plan.kernels[0].schedule == Schedule()
+
+
+def task_of(plan: Plan, target: Target) -> Task:
+    return prepare(plan, target, {}, {}).tasks[0]
+
+
+def test_a_packed_result_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = select_target("native")
+    alone = replace(plan_of(convolution(16, 32, 9, 3)), inputs=("X0",), outputs=())
+    task = task_of(alone, target)
+    assert any(b.layout for b in task.buffers if b.name in task.kernel.writes())
+    trial = Trial(replace(task.kernel, schedule=task.winner), task.buffers, (), 0, check=True)
+    assert workbench.run_trial((trial, target, 1, 0)).error == ""
+
+    def generate(plan: Plan, target: Target) -> Program:
+        kernels: tuple[Kernel, ...] = (spoiled(plan.kernels[0]), *plan.kernels[1:])
+        return honest(replace(plan, kernels=kernels), target)
+
+    honest = workbench.generate
+    monkeypatch.setattr(workbench, "generate", generate)
+    workbench._bench.cache_clear()
+    assert "differ from the oracle" in workbench.run_trial((trial, target, 1, 0)).error
+    workbench._bench.cache_clear()
+
+
+def test_the_results_of_another_candidate_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = select_target("native")
+    task = task_of(plan_of(layernorm(8, 40)), target)
+    trial = Trial(replace(task.kernel, schedule=task.winner), task.buffers, (), 0, check=True)
+    found = workbench.run_trial((trial, target, 1, 0))
+    assert found.error == "" and found.code[0][0].startswith((";", "target", "define", "declare"))
+    monkeypatch.setattr(Executor, "run_pointers", lambda *a: None)
+    workbench._bench.cache_clear()
+    assert "differ from the oracle" in workbench.run_trial((trial, target, 1, 0)).error
+    workbench._bench.cache_clear()

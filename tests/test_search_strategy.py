@@ -176,8 +176,11 @@ def test_a_race_gives_up_the_slow_and_repeats_the_close() -> None:
         runs.append((trial.kernel.name, trial.give_up_us))
         return Outcome({"0": 100.0, "1": 50.0, "2": 52.0, "3": math.inf}[trial.kernel.name])
 
-    ranked = race(trials, measure, time.monotonic() + 5, lambda: None)
-    assert [p for _, p in ranked] == [1, 2, 0]
+    found: dict[int, Outcome] = {}
+    best: list[float] = []
+    race(trials, measure, time.monotonic() + 5, best.append, found)
+    assert {p: o.time_us for p, o in found.items()} == {0: 100.0, 1: 50.0, 2: 52.0}
+    assert best[:3] == [100.0, 50.0, 50.0]
     assert runs[1][1] == 150.0 and runs[2][1] == 75.0
     counts = {n: [name for name, _ in runs].count(n) for n in "0123"}
     assert counts == {"0": 4, "1": 4, "2": 4, "3": 1}
@@ -187,9 +190,10 @@ def test_a_busy_moment_does_not_decide() -> None:
     kernel = ZOO["matmul"].kernel
     trials = [Trial(replace(kernel, name=str(n)), (), ()) for n in range(2)]
     answers = {"0": iter((130.0, 50.0, 51.0, 52.0)), "1": iter((100.0, 99.0, 98.0, 97.0))}
-    ranked = race(trials, lambda t: Outcome(next(answers[t.kernel.name])),
-                  time.monotonic() + 5, lambda: None)  # fmt: skip
-    assert ranked == [(50.0, 0), (97.0, 1)]
+    found: dict[int, Outcome] = {}
+    race(trials, lambda t: Outcome(next(answers[t.kernel.name])), time.monotonic() + 5,
+         lambda best_us: None, found)  # fmt: skip
+    assert {p: o.time_us for p, o in found.items()} == {0: 50.0, 1: 97.0}
 
 
 @pytest.mark.parametrize("name", ["matmul big", "conv 3x3", "softmax"])

@@ -2,8 +2,7 @@
 
 In: a term, a tile, a replica (values of the register variables), a mask. Out: an operand, made once
 for every combination of register variables that the term's free axes contain. Lanes that are far
-apart are read by whole rows and transposed in registers where that is possible.
-"""
+apart are read by whole rows and transposed in registers where that is possible."""
 
 from __future__ import annotations
 

@@ -25,6 +25,7 @@ from luminal.ir.expr import ZERO, Expr, Var, ceil_div, maximum, minimum, prod
 from luminal.ir.plan import Buffer, Buffers, Kernel, Loop, Online, Plan, Schedule
 
 PLACEHOLDER = "luminal.kernel"
+MOST_LINES = 16_000
 Alternatives = Callable[[Kernel], Iterable[Schedule | None]]
 
 
@@ -42,8 +43,7 @@ def generate(plan: Plan, target: Target, alternatives: Alternatives | None = Non
         form = canonical(kernel)
         key = (form.kernel, tuple(_buffers(form, buffers).values()))
         if key not in known:
-            schedule, function = _lower(kernel, target, buffers, alternatives)
-            code = _code(function, target)
+            schedule, code = _lower(kernel, target, buffers, alternatives)
             if code not in codes:
                 codes.append(code)
             known[key] = codes.index(code), schedule and form.renamed(schedule)
@@ -55,8 +55,8 @@ def generate(plan: Plan, target: Target, alternatives: Alternatives | None = Non
 
 def _lower(
     kernel: Kernel, target: Target, buffers: Buffers, alternatives: Alternatives | None
-) -> tuple[Schedule | None, Function]:
-    """The kernel lowered by its schedule, or by the first alternative that is legal."""
+) -> tuple[Schedule | None, KernelCode]:
+    """The code of a kernel by its schedule, or by the first alternative that is legal."""
 
     def choices() -> Iterator[Schedule | None]:
         yield kernel.schedule
@@ -67,7 +67,8 @@ def _lower(
     refused: Exception = InternalError(f"[codegen] {kernel.name} has no schedule.")
     for schedule in choices():
         try:
-            return schedule, lower_canonical(replace(kernel, schedule=schedule), target, buffers)
+            function = lower_canonical(replace(kernel, schedule=schedule), target, buffers)
+            return schedule, _code(function, target)
         except IllegalSchedule as error:
             refused = error
     raise refused
@@ -82,6 +83,8 @@ def lower_canonical(kernel: Kernel, target: Target, buffers: Buffers) -> Functio
 def _code(function: Function, target: Target) -> KernelCode:
     """Named by what it contains: equal kernels of different plans have equal text."""
     text = print_function(function, target)
+    if (lines := text.count("\n")) > MOST_LINES:  # LLVM would take minutes
+        raise IllegalSchedule(f"[schedule] {lines} lines of code are too many.")
     name = f"k{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     return KernelCode(name, text.replace(PLACEHOLDER, name), function.scratch_bytes)
 

@@ -1,8 +1,7 @@
 """Loops over symbolic ranges: tiled with tails, cut where a mask below changes its truth.
 
 In: bounds as expressions, a body; the conditions of the terms below. Out: loop IR; a loop of one
-iteration becomes its body. Nothing is assumed of a condition that intervals do not prove.
-"""
+iteration becomes its body. Nothing is assumed of a condition that intervals do not prove."""
 
 from __future__ import annotations
 
@@ -164,8 +163,7 @@ def pieces(
     """The range 0 .. count-1 of a loop over `axis`, cut where the conditions `found` change.
 
     `left` bounds what is left of each open axis inside the loop. With `exact`, conditions that
-    change at different steps for different values of the other axes are passed over.
-    """
+    change at different steps for different values of the other axes are passed over."""
     cuts = [Piece(ZERO, count, {})]
     step = Var("step?", 0, max(0, count.hi - 1))
     for c in found:

@@ -1,8 +1,7 @@
 """The walk down a loop list: loops over free axes, stages, partial sums, the leaf with its stores.
 
 In: outputs (place, index, term) and a schedule. Out: loop IR through the emitter. A reduction that
-a coming loop would repeat is staged without being asked. Online loops live in their own file.
-"""
+a coming loop would repeat is staged without being asked. Online loops live in their own file."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 In: the values a tile needs, the loops over reduction axes, the register list. Out: every reduction
 of those values in the tile's memo. Reductions over the same axes that do not need one another
-share one loop; those that depend on no enclosing reduction axis are computed before its loop.
-"""
+share one loop; those that depend on no enclosing reduction axis are computed before its loop."""
 
 from __future__ import annotations
 

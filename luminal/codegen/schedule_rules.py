@@ -32,5 +32,4 @@ class IllegalSchedule(LuminalError):
     8. The register rule (accumulators and live operands fit the register file) is not an error:
        search must keep to it.
 
-    Reductions that a loop would repeat and whose open axes are bounded are staged unasked.
-    """
+    Reductions that a loop would repeat and whose open axes are bounded are staged unasked."""

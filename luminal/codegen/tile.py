@@ -2,8 +2,7 @@
 
 In: a register list, the values of axes so far and what is left of each. Out: `Tile`, which knows
 the replicas of a term: a value is held once for every combination of those register variables
-that its free axes contain.
-"""
+that its free axes contain."""
 
 from __future__ import annotations
 

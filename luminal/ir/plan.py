@@ -171,7 +171,8 @@ class Plan:
     """Kernels in order, their buffers, symbolic dimensions, and the calling convention.
 
     `inputs` and `outputs` are buffer names in the caller's order; an output may be an input's
-    buffer (in-place) or appear twice. `costs_us` estimates each kernel's time."""
+    buffer (in-place) or appear twice. `costs_us` estimates each kernel's time, `tried` holds
+    what the search measured for it, in canonical names: schedule, best time, what is wrong."""
 
     kernels: tuple[Kernel, ...]
     buffers: tuple[Buffer, ...]
@@ -180,6 +181,7 @@ class Plan:
     dims: tuple[Var, ...] = ()
     costs_us: tuple[float, ...] = ()
     notes: tuple[str, ...] = field(default=(), compare=False)
+    tried: tuple[tuple[tuple[Schedule, float, str], ...], ...] = field(default=(), compare=False)
 
     def buffer(self, name: str) -> Buffer:
         """The buffer called `name`; KeyError if there is none."""

@@ -70,7 +70,9 @@ class Cache:
             os.replace(file.name, folder / key[2:])
             self._writes += 1
             if self._writes % CHECK_EVERY == 1:
-                self._shrink()
+                total = sum(size for _, size, _ in self.entries())
+                if total > self.limit_bytes:  # to well below it
+                    self.clear(total - int(self.limit_bytes * KEPT_SHARE))
 
     def load(self, kind: str, key: str) -> object | None:
         """The object stored under a key; None as well for one of another version of Python."""
@@ -80,8 +82,7 @@ class Cache:
 
     def save(self, kind: str, key: str, value: object) -> None:
         """Store an object under a key."""
-        if self.directory is not None:
-            self.put(kind, key, pickle.dumps(value))
+        self.put(kind, key, pickle.dumps(value))
 
     def entries(self) -> list[tuple[float, int, Path]]:
         """(time of last use, bytes, file) of every entry, the oldest first."""
@@ -90,12 +91,6 @@ class Cache:
             with suppress(OSError):
                 found.append((path.stat().st_mtime, path.stat().st_size, path))
         return sorted(found)
-
-    def _shrink(self) -> None:
-        """Remove the entries not used for longest until the size is well below the limit."""
-        total = sum(size for _, size, _ in self.entries())
-        if total > self.limit_bytes:
-            self.clear(total - int(self.limit_bytes * KEPT_SHARE))
 
     def clear(self, least_bytes: float = float("inf")) -> int:
         """Remove the oldest entries, `least_bytes` or all of them; how many went."""

@@ -2,8 +2,7 @@
 
 In: `Facts`, the free axes and values of a `Nest`, and a `Point`: in which steps its axes are cut
 and what is kept in local memory, from the outermost in. Out: `Schedule`s. Every loop nest that
-search makes, that of a kernel or inside a stage, comes from here; nothing here decides.
-"""
+search makes, that of a kernel or inside a stage, comes from here; nothing here decides."""
 
 from __future__ import annotations
 
@@ -42,8 +41,7 @@ class Nest:
     """`values` for every point of the `free` axes; `stores` is empty for a local result.
 
     `parallel` permits grid loops; `ordered` axes keep their order and are never vector lanes.
-    `rows`, if any, are the outermost steps, which alone are handed to threads.
-    """
+    `rows`, if any, are the outermost steps, which alone are handed to threads."""
 
     free: tuple[Var, ...]
     values: tuple[Term, ...]
@@ -109,8 +107,7 @@ class Point:
     """One way to run a nest: `steps` from the outermost in, and what grid loops may cut.
 
     `lane` carries `lanes` neighbours per register, several of them in `role`; `dots` are summed
-    by dot product instructions; loops over `masked` axes are split.
-    """
+    by dot product instructions; loops over `masked` axes are split."""
 
     steps: tuple[Step | Keep | Online, ...]
     grid: tuple[Step, ...]

@@ -1,8 +1,7 @@
 """Points: register tiles, blocking, unrolling and local copies for the roles of a nest, by cost.
 
 In: `Facts` and a `Nest`. Out: `Candidate`s, the best guess first. One enumeration for all nests and
-one cost: the penalty of the roles times cycles per useful element of the register tile.
-"""
+one cost: the penalty of the roles times cycles per useful element of the register tile."""
 
 from __future__ import annotations
 
@@ -73,8 +72,7 @@ def register_tiles(
     operands are loaded per step. `window` (step, size): a window of `size` unrolled taps slides
     over the rows by `step`, so distinct row operands stay alive together. `row_loads` scalar
     operands are broadcast for each row; without any, the taps are kept in registers. At most
-    `widest` vectors.
-    """
+    `widest` vectors."""
     found: list[Tile] = []
     step, taps = window
     for vectors in range(1, min(widest, -(-columns // lanes)) + 1):
@@ -146,8 +144,7 @@ class _Choice:
 
     `unroll` steps of the innermost sum; `block` of it at a time, partial sums waiting in memory
     (0: all at once); `copies` are operands (and their summed axis) that are computed into local
-    memory per block of rows, `panels` those per vector tile.
-    """
+    memory per block of rows, `panels` those per vector tile."""
 
     facts: Facts
     nest: Nest

@@ -1,8 +1,7 @@
 """Roles: which axis of a nest carries the lanes, which are replicated, summed, slid along.
 
 In: `Facts` and a `Nest`. Out: `Roles`, the least penalty first. One analysis for contractions,
-windows, plain sums, sums of byte products and elementwise work: strides and masks decide.
-"""
+windows, plain sums, sums of byte products and elementwise work: strides and masks decide."""
 
 from __future__ import annotations
 
@@ -32,8 +31,7 @@ class Roles:
     deep ones take four bytes at once. `packed` operands are not contiguous along the lanes,
     `kept` ones are to be computed first; `layouts` is what buffers should look like. `vectors`
     are the operands that vary along the lanes, `scalars` those that are broadcast; they feed
-    `sums` reductions.
-    """
+    `sums` reductions."""
 
     lane: Var
     lanes: int

@@ -1,8 +1,7 @@
 """Tasks: the distinct kernels of a plan, each searched once, and the layouts they agree on.
 
 In: a Plan without schedules, a Target, hints. Out: `Task`s in canonical names and how to put a
-winner back into the plan. Layouts of constants and temporaries are settled here: first wins.
-"""
+winner back into the plan. Layouts of constants and temporaries are settled here: first wins."""
 
 from __future__ import annotations
 
@@ -22,8 +21,7 @@ class Task:
     """One distinct kernel under canonical names, and typical sizes of its dims.
 
     `winner` is the schedule chosen so far, `time_us` its measured time (or the roofline's guess),
-    `uses` how often the plan launches it.
-    """
+    `uses` how often the plan launches it, `tried` what was measured."""
 
     kernel: Kernel
     buffers: tuple[Buffer, ...]
@@ -32,6 +30,7 @@ class Task:
     time_us: float
     measured: bool = False
     uses: int = 0
+    tried: tuple[tuple[Schedule, float, str], ...] = ()
 
     @property
     def weight(self) -> float:
@@ -61,14 +60,13 @@ class Scheduled:
         """Time of the whole plan by its tasks."""
         return sum(t.time_us for t in self.calls)
 
-    def finish(self) -> Plan:
-        """The plan with every kernel scheduled by its task's winner."""
-        kernels = tuple(
-            replace(kernel, schedule=form.restored(task.winner))
-            for kernel, form, task in zip(self.plan.kernels, self.forms, self.calls, strict=True)
-        )
-        costs_us = tuple(t.time_us for t in self.calls)
-        return replace(self.plan, kernels=kernels, costs_us=costs_us)
+    def finish(self, notes: tuple[str, ...] = ()) -> Plan:
+        """The plan with every kernel scheduled by its task's winner, and further notes."""
+        calls = zip(self.plan.kernels, self.forms, self.calls, strict=True)
+        kernels = tuple(replace(k, schedule=f.restored(task.winner)) for k, f, task in calls)
+        costs_us, tried = tuple(t.time_us for t in self.calls), tuple(t.tried for t in self.calls)
+        return replace(self.plan, kernels=kernels, costs_us=costs_us, tried=tried,
+                       notes=(*self.plan.notes, *notes))  # fmt: skip
 
 
 def prepare(

@@ -1,8 +1,7 @@
 """The worker: a process that compiles and measures candidates, and may crash or hang doing so.
 
 In: the name of a function ('package.module:function') and requests that can be pickled. Out: its
-results, or `WorkerFailed`. Run as a module this file is the child.
-"""
+results, or `WorkerFailed`. Run as a module this file is the child."""
 
 from __future__ import annotations
 
