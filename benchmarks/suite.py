@@ -13,25 +13,23 @@ import sys
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
-from statistics import geometric_mean, median
+from statistics import geometric_mean
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "examples"), str(ROOT / "benchmarks")]
 
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
-from assets import fetch  # noqa: E402
 from blocks import BLOCKS  # noqa: E402
 from gemm import gemm_lines  # noqa: E402
+from language import random_lines, smollm2_lines  # noqa: E402
 from models import SUITE, minilm  # noqa: E402
 from peers import PEERS, contenders  # noqa: E402
 from timing import Row, interleave, plot, table  # noqa: E402
 
 import luminal  # noqa: E402
-import luminal.llm  # noqa: E402
 
 MARK = "<!-- generated -->"
-PROMPT = "The history of the compiler is a history of abstraction. " * 24
 
 
 WORK = {**BLOCKS, **SUITE, "MiniLM-L6 batch 8": lambda: minilm(8)}
@@ -99,39 +97,6 @@ def overhead_lines() -> Iterator[str]:
         yield f"- {label}: {ms * 1e3:.1f} µs a call"
 
 
-def llm_lines(threads: int, rounds: int) -> Iterator[str]:
-    """SmolLM2-135M Q4_1 against llama.cpp (xllamacpp), interleaved."""
-    import xllamacpp
-
-    path = str(fetch("smollm2-135m") / "SmolLM2-135M-Instruct.Q4_1.gguf")
-    params = xllamacpp.CommonParams()
-    params.model.path, params.n_ctx, params.n_parallel, params.verbosity = path, 1024, 1, -1
-    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
-    server = xllamacpp.Server(params)
-    request = {"prompt": PROMPT, "n_predict": 64, "temperature": 0, "ignore_eos": True,
-               "cache_prompt": False}  # fmt: skip
-    figures: dict[str, list[float]] = {}
-    for numerics in ("exact", "fast"):
-        model = luminal.llm.load(path, n_ctx=1024, threads=threads, numerics=numerics)
-        model.compile()
-        ids = model.tokenizer.encode(PROMPT)
-        for number in range(rounds + 1):
-            timings = server.handle_completions(request)["timings"]
-            ours = luminal.llm.measure(model, ids, 64)
-            if number:
-                figures.setdefault(f"{numerics} pp", []).append(ours["prompt_tokens_per_s"])
-                figures.setdefault(f"{numerics} tg", []).append(ours["decode_tokens_per_s"])
-                figures.setdefault("llama.cpp pp", []).append(timings["prompt_per_second"])
-                figures.setdefault("llama.cpp tg", []).append(timings["predicted_per_second"])
-    m = {k: median(v) for k, v in figures.items()}
-    yield "| tokens/s | prefill | decode | x llama.cpp prefill | x llama.cpp decode |"
-    yield "| --- | --- | --- | --- | --- |"
-    for who in ("exact", "fast", "llama.cpp"):
-        pp, tg = m[f"{who} pp"], m[f"{who} tg"]
-        yield (f"| {who} | {pp:.0f} | {tg:.1f} | {pp / m['llama.cpp pp']:.2f} | "
-               f"{tg / m['llama.cpp tg']:.2f} |")  # fmt: skip
-
-
 def means(rows: list[Row], peers: tuple[str, ...]) -> Iterator[str]:
     """Geometric means of the ratios, and the rows below their best peer."""
     for peer in peers:
@@ -162,7 +127,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--seconds", type=float, default=6.0, help="per row")
-    parser.add_argument("--only", default="", help="models, attention, gemm, overhead or llm")
+    parser.add_argument(
+        "--only",
+        default="",
+        help="models, attention, gemm, overhead, llm, or (only if asked for) llm1b, llm8b",
+    )
     parser.add_argument("--peers", default=",".join(PEERS), help="what to compare, by comma")
     parser.add_argument("--model", default="", help="only models whose name contains this")
     parser.add_argument("--dry", action="store_true", help="print only")
@@ -190,7 +159,11 @@ def main() -> None:
     if args.only in ("", "overhead"):
         parts += ["## Call overhead\n", *overhead_lines(), ""]
     if args.only in ("", "llm"):
-        parts += ["## SmolLM2-135M-Instruct Q4_1\n", *llm_lines(args.threads, 5), ""]
+        parts += ["## SmolLM2-135M-Instruct Q4_1\n", *smollm2_lines(args.threads, 5), ""]
+    for size, kinds in (("1B", ("Q4_K", "Q6_K", "Q8_0")), ("8B", ("Q8_0",))):
+        for kind in kinds if args.only == f"llm{size.lower()}" else ():  # only where asked for
+            lines = random_lines(size, kind, args.threads, 3, peer=size == "1B")
+            parts += [f"## A {size} llama of random {kind}\n", *lines, ""]
     text = "\n".join(parts)
     print(text)
     if not args.dry and not args.only and not args.model:
