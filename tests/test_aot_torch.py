@@ -1,6 +1,7 @@
 """PyTorch models exported and loaded: eager's results without PyTorch, or an error."""
 
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from torch import nn
 
 import luminal
 from luminal.errors import ArgumentError, LuminalError, ShapeError, UnsupportedError
+from tests.random_aten import random_program
 
 ROOT = Path(__file__).parent.parent
 
@@ -151,6 +153,9 @@ def test_exported_programs_and_functions(tmp_path):
     np.testing.assert_allclose(loaded(x.numpy()), model(x).detach().numpy(), atol=1e-6)
     with pytest.raises(ArgumentError, match="dynamic shapes already"):
         luminal.export(program, None, tmp_path / "p.lum", dynamic_shapes={0: {0: "n"}})
+    compiled = torch.compile(model, backend="luminal")
+    loaded = luminal.load(luminal.export(compiled, (x,), tmp_path / "c.lum"))
+    np.testing.assert_allclose(loaded(x.numpy()), model(x).detach().numpy(), atol=1e-6)
     check(lambda a, b: (a @ b).softmax(-1), (x, torch.randn(4, 5)), tmp_path / "f.lum")
 
 
@@ -195,6 +200,32 @@ def test_weights_in_the_safetensors_file_of_the_model(tmp_path):
     assert {*luminal.weights.load_safetensors(file)} == {*model.state_dict()} == {*loaded.weights}
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_random_programs(tmp_path, seed):
+    """Views, writes into inputs, dtypes: results and inputs are eager's afterwards."""
+    program = random_program(random.Random(seed).randint)
+    function = program.function()
+
+    def dense(of):
+        return [t.clone(memory_format=torch.contiguous_format) for t in program.tensors(of)]
+
+    try:
+        loaded = luminal.load(luminal.export(function, dense(0), tmp_path / "program.lum"))
+    except UnsupportedError as reason:
+        pytest.skip(str(reason)[:80])
+    for number in (0, 1):
+        theirs, mine = dense(number), [t.numpy() for t in dense(number)]
+        with torch.no_grad():
+            want = function(*theirs)
+        for got, value in [*zip(loaded(*mine), want, strict=True), *zip(mine, theirs, strict=True)]:
+            got = torch.from_numpy(np.array(got))
+            got = got.view(value.dtype) if value.dtype == torch.bfloat16 else got
+            half = value.dtype in (torch.bfloat16, torch.float16)
+            close = (2e-2 if half else 1e-4) * value.dtype.is_floating_point
+            size = max(1.0, float(value.double().abs().max()) if value.numel() else 0.0)
+            torch.testing.assert_close(got, value, rtol=close, atol=close * size)
+
+
 # ---- what cannot be exported
 
 
@@ -219,6 +250,8 @@ def test_models_that_torch_cannot_trace(tmp_path):
 
     with pytest.raises(UnsupportedError, match="torch.export cannot trace"):
         luminal.export(branches, (torch.ones(3),), tmp_path / "t.lum")
+    with pytest.raises(UnsupportedError, match="set_|frozen storage"):
+        luminal.export(lambda x: x.set_(x.clone()).add_(1), (torch.ones(3),), tmp_path / "t.lum")
     with pytest.raises(ArgumentError, match="do not exist"):
         luminal.export(branches, (torch.ones(3),), tmp_path / "t.lum", dynamic_shapes={1: {0: "n"}})
     with pytest.raises(ArgumentError, match="list, tuple or dict"):

@@ -6,7 +6,8 @@ eager under torch.compile is an UnsupportedError here that names the operators.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -59,7 +60,21 @@ def trace_model(model: Any, example_inputs: Any, dynamic_shapes: Any) -> Traced:
         program = model
     decompositions = {**table(), **dict.fromkeys(_NEAREST, nearest)}
     with torch.no_grad(), _config.patch(backed_size_oblivious=True):
-        return _Export(program.run_decompositions(decompositions), names).traced()
+        with _explained():
+            program = program.run_decompositions(decompositions)
+        return _Export(program, names).traced()
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Whatever torch.export raises becomes an error of ours."""
+    try:
+        yield
+    except Exception as error:
+        text = " ".join(str(error).split())[:400]
+        raise UnsupportedError(
+            f"[export] torch.export cannot trace the model. Got {type(error).__name__}: {text}"
+        ) from error
 
 
 # ---- torch.export
@@ -70,7 +85,7 @@ def _exported(
 ) -> tuple[ExportedProgram, dict[tuple[str, int], str]]:
     """The exported program, and the names of dynamic dims by input and axis."""
     if isinstance(model, torch.nn.Module):
-        module = model
+        module = getattr(model, "_orig_mod", model)  # of torch.compile
     else:
         module = torch.nn.Module()
         module.forward = model
@@ -86,15 +101,12 @@ def _traced(module: Any, positional: Any, named: Any, shapes: Any) -> ExportedPr
     sizes that may vary are 2 at least."""
     for general in (True, False):
         try:
-            with torch.no_grad(), _config.patch(backed_size_oblivious=general):
+            with _explained(), torch.no_grad(), _config.patch(backed_size_oblivious=general):
                 program = torch.export.export(module, positional, named, dynamic_shapes=shapes)
-        except Exception as error:
-            if general and shapes is not None:
-                continue
-            text = " ".join(str(error).split())[:400]
-            raise UnsupportedError(
-                f"[export] torch.export cannot trace the model. Got {type(error).__name__}: {text}"
-            ) from error
+        except UnsupportedError:
+            if not general or shapes is None:
+                raise
+            continue
         if not general or right_at_one(program):
             break
     return program
