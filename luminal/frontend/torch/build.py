@@ -29,6 +29,7 @@ from luminal.frontend.torch.translate import Translator, refusal
 __all__ = ["build"]
 
 _ATTEMPTS = 24
+_FREE = {"_operator.getitem", "aten._conj.default"}  # which compute nothing
 
 
 @dataclass(slots=True)
@@ -131,6 +132,8 @@ class _Builder:
         place = home.get(root)
         if place is None or not found.phases[place].compiled or a.dtype != b.dtype:  # type: ignore[attr-defined]
             return None
+        if a.is_complex():  # type: ignore[attr-defined]
+            return None
         if self.symbols.exprs(a.shape) != self.symbols.exprs(b.shape):  # type: ignore[attr-defined]
             return None
         readers = _readers(target, found)
@@ -159,7 +162,7 @@ class _Builder:
             counts = report.compiled if phase.compiled else report.fallback
             for node in phase.nodes:
                 name = name_of(node.target)
-                if name == "_operator.getitem" or is_scalar_math(node):
+                if name in _FREE or is_scalar_math(node):
                     continue
                 counts[name] += 1
                 if node in self.refused:

@@ -17,13 +17,15 @@ from luminal.ir.dtype import DType
 from luminal.ir.expr import Expr, const, to_expr
 from luminal.ir.view import Shape, View, axes_of
 
-__all__ = ["DTYPES", "input_tensor", "inverse", "memory_order"]
+__all__ = ["DTYPES", "PARTS", "input_tensor", "inverse", "memory_order"]
 
 DTYPES: dict[torch.dtype, DType] = {
     torch.float64: dt.f64, torch.float32: dt.f32, torch.float16: dt.f16, torch.bfloat16: dt.bf16,
     torch.int64: dt.i64, torch.int32: dt.i32, torch.int16: dt.i16, torch.int8: dt.i8,
     torch.uint8: dt.u8, torch.bool: dt.boolean,
 }  # fmt: skip
+PARTS = {torch.complex64: dt.f32, torch.complex128: dt.f64}
+"""The dtypes of the real and the imaginary parts."""
 _PRIMES = (11, 13, 17, 19, 23, 29, 31, 37, 41, 43)
 
 

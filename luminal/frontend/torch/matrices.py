@@ -169,8 +169,10 @@ def _cholesky_of(a: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _cholesky_ex(a: Tensor, *, upper: bool = False, check_errors: bool = False) -> object:
-    if not _small(a) or not a.numel() or check_errors:
+    if not _small(a) or check_errors:
         return NotImplemented
+    if not a.numel():
+        return _column_major(a), torch.zeros(a.shape[:-2], dtype=torch.int32)
     given = (a.mT if upper else a).double()
     low, info = _cholesky_of(given.tril() + given.tril(-1).mT)
     low = low.to(a.dtype)

@@ -216,6 +216,8 @@ def _verified(native: Runner, oracle: Runner, report: Report) -> Runner:
 
 def memory_array(tensor: torch.Tensor) -> np.ndarray:
     """The memory of a tensor from its first to its last element as a flat array."""
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor)
     extent = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)) + 1
     flat = tensor.detach().as_strided((extent if tensor.numel() else 0,), (1,))
     return flat.view(torch.uint16).numpy() if flat.dtype == torch.bfloat16 else flat.numpy()

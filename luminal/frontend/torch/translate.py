@@ -15,8 +15,9 @@ from torch.fx import GraphModule, Node
 
 from luminal.errors import LuminalError, UnsupportedError
 from luminal.frontend.tensor import Tensor, broadcast, cast, scalar, to_graph, update
-from luminal.frontend.torch.aten import Call, lookup
-from luminal.frontend.torch.layout import DTYPES, input_tensor, memory_order
+from luminal.frontend.torch.aten import Call, Pair, lookup
+from luminal.frontend.torch.aten.pairs import joined, parted
+from luminal.frontend.torch.layout import DTYPES, PARTS, input_tensor, memory_order
 from luminal.frontend.torch.nodes import has_effect, is_scalar_math, tensors_of, value_of, view_base
 from luminal.frontend.torch.part import OutputSpec, Part
 from luminal.frontend.torch.phases import Phase
@@ -42,7 +43,7 @@ def refusal(node: Node, symbols: Symbols) -> str | None:
     """Why a node cannot be compiled as far as its metadata tells, or None."""
     if node.target is operator.getitem:
         return None
-    if lookup(node.target) is None and not _computes_nothing(node):
+    if lookup(node.target, _has_pairs(node)) is None and not _computes_nothing(node):
         return "not in the table"
     values = [value_of(node), *(value_of(n) for n in node.all_input_nodes)]
     if "unbacked_bindings" in node.meta or not all(symbols.known(v) for v in values):
@@ -50,10 +51,10 @@ def refusal(node: Node, symbols: Symbols) -> str | None:
     for tensor in tensors_of(values):
         if tensor.device.type != "cpu":
             return f"device {tensor.device}"
-        if tensor.layout != torch.strided or tensor.dtype not in DTYPES:
+        if tensor.layout != torch.strided or tensor.dtype not in DTYPES | PARTS:
             return f"{tensor.layout} {tensor.dtype}"
-        if tensor.is_neg():
-            return "a negated view"
+        if tensor.is_neg() or (tensor.is_conj() and node.op == "placeholder"):
+            return "a negated or conjugated view"
     return None
 
 
@@ -83,6 +84,9 @@ class Translator:
             return None
         outputs, specs = [], []
         for node in needed:
+            if value_of(node).is_conj():  # type: ignore[attr-defined]
+                self.refused[node] = "a conjugated view as a result"
+                return None
             tensor, dense = self._stored(node)
             outputs.append(tensor)
             specs.append(OutputSpec(node, dense))
@@ -110,6 +114,8 @@ class Translator:
     def _stored(self, node: Node) -> tuple[Tensor, bool]:
         """The value as it lies in memory, and whether that has the traced strides."""
         fake, value = value_of(node), self.value(node)
+        if isinstance(value, Pair):
+            fake, value = torch.view_as_real(fake), joined(value)  # type: ignore[arg-type]
         sizes, strides = self.symbols.exprs(fake.shape), self.symbols.exprs(fake.stride())  # type: ignore[attr-defined]
         order = memory_order(sizes, strides)
         if order is None or order == tuple(range(len(sizes))):
@@ -139,6 +145,9 @@ class Translator:
         """Inputs in place of results, so that whatever else must be refused is found as well."""
         if isinstance(fake, (list, tuple)):
             return [self._stand_in(f) for f in fake]
+        if isinstance(fake, torch.Tensor) and fake.dtype in PARTS:
+            zero = scalar(0, PARTS[fake.dtype])
+            return Pair(*[broadcast(zero, self.symbols.exprs(fake.shape))] * 2)
         if isinstance(fake, torch.Tensor) and fake.dtype in DTYPES:
             return input_tensor("stand_in", fake, self.symbols)[1]
         return None
@@ -148,9 +157,12 @@ class Translator:
             found = getattr(self.gm, str(node.target))
             if isinstance(found, torch.Tensor) and not found.dim() and found.dtype in DTYPES:
                 return scalar(found.item(), DTYPES[found.dtype])
-        memory, seen = input_tensor(node.name, value_of(node), self.symbols)  # type: ignore[arg-type]
+        fake = value_of(node)
+        pair = fake.dtype in PARTS  # type: ignore[attr-defined]
+        real = torch.view_as_real(fake) if pair else fake  # type: ignore[arg-type]
+        memory, seen = input_tensor(node.name, real, self.symbols)  # type: ignore[arg-type]
         self._memory[node] = memory
-        return seen
+        return parted(seen) if pair else seen
 
     def _number(self, value: object) -> object:
         if isinstance(value, torch.SymInt):
@@ -165,7 +177,7 @@ class Translator:
     def _call(self, node: Node) -> object:
         if node.target is operator.getitem:
             return self.value(node.args[0])[node.args[1]]  # type: ignore[arg-type,index]
-        function = lookup(node.target)
+        function = lookup(node.target, _has_pairs(node))
         if _is_nothing(value_of(node)):
             return self._nothing(value_of(node))
         if function is None:
@@ -177,6 +189,8 @@ class Translator:
 
     def _nothing(self, fake: object) -> object:
         """Results that have no elements whatever the sizes of others."""
+        if isinstance(fake, torch.Tensor) and fake.dtype in PARTS:
+            return self._stand_in(fake)
         if isinstance(fake, torch.Tensor):
             return broadcast(scalar(0, DTYPES[fake.dtype]), self.symbols.exprs(fake.shape))
         return [self._nothing(f) for f in fake]  # type: ignore[attr-defined]
@@ -193,6 +207,12 @@ class Translator:
                 return self._number(value)
             case _:
                 return value
+
+
+def _has_pairs(node: Node) -> bool:
+    """True if a tensor among operands and results is complex."""
+    values = [value_of(node), *(value_of(n) for n in node.all_input_nodes)]
+    return any(t.dtype in PARTS for t in tensors_of(values))
 
 
 def _is_nothing(value: object) -> bool:
@@ -218,15 +238,21 @@ def _checked(result: object, call: Call) -> object:
     return _checked_one(result, call.fake, call.symbols)
 
 
-def _checked_one(result: object, fake: object, symbols: Symbols) -> Tensor | None:
+def _checked_one(result: object, fake: object, symbols: Symbols) -> Tensor | Pair | None:
     if fake is None or result is None:
         return None
     want: tuple[Expr, ...] = symbols.exprs(fake.shape)  # type: ignore[attr-defined]
+    if isinstance(result, Pair) and fake.dtype in PARTS:  # type: ignore[attr-defined]
+        kind = PARTS[fake.dtype]  # type: ignore[attr-defined]
+        parts = (_fitted(p, want, symbols) for p in (result.re, result.im))
+        return Pair(*(cast(p, kind) for p in parts))
     if not isinstance(result, Tensor):
         raise UnsupportedError(f"[torch] translated {result!r}, traced {list(want)}.")
-    if result.dims != want:
-        result = _relabelled(result, want, symbols.hints())
-    return cast(result, DTYPES[fake.dtype])  # type: ignore[attr-defined]
+    return cast(_fitted(result, want, symbols), DTYPES[fake.dtype])  # type: ignore[attr-defined]
+
+
+def _fitted(x: Tensor, want: Shape, symbols: Symbols) -> Tensor:
+    return x if x.dims == want else _relabelled(x, want, symbols.hints())
 
 
 def _relabelled(x: Tensor, want: Shape, hints: Mapping[str, int]) -> Tensor:

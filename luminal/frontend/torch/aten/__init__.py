@@ -5,17 +5,19 @@ from luminal.frontend.torch.aten import (
     bags,
     bits,
     elementwise,
+    fourier,
     index,
     linear,
     numbers,
     order,
+    pairs,
     reduce,
     scatter,
     views,
 )
-from luminal.frontend.torch.aten.table import Call, lookup, overloads
+from luminal.frontend.torch.aten.table import Call, Pair, lookup, overloads
 
 __all__ = [
-    "Call", "backward", "bags", "bits", "elementwise", "index", "linear", "lookup", "numbers",
-    "order", "overloads", "reduce", "scatter", "views",
+    "Call", "Pair", "backward", "bags", "bits", "elementwise", "fourier", "index", "linear",
+    "lookup", "numbers", "order", "overloads", "pairs", "reduce", "scatter", "views",
 ]  # fmt: skip

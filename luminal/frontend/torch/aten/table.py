@@ -15,15 +15,24 @@ from torch.fx import Node
 
 from luminal.frontend import functional as F
 from luminal.frontend.tensor import Tensor, broadcast, cast, scalar
-from luminal.frontend.torch.layout import DTYPES
+from luminal.frontend.torch.layout import DTYPES, PARTS
 from luminal.frontend.torch.symbols import Symbols
 from luminal.ir.dtype import DType, i32, i64, u8
 from luminal.ir.expr import Expr
 
-__all__ = ["Call", "Function", "convert", "lookup", "op", "overloads"]
+__all__ = ["Call", "Function", "Pair", "convert", "lookup", "op", "overloads"]
 
 Function = Callable[..., object]
 _TABLE: dict[object, Function] = {}
+_PAIRS: dict[object, Function] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A complex tensor: its real and its imaginary part."""
+
+    re: Tensor
+    im: Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +49,8 @@ class Call:
 
     @property
     def dtype(self) -> DType:
-        """The dtype of the (first) result."""
-        return DTYPES[self._first.dtype]
+        """The dtype of the (first) result, that of its parts if it is complex."""
+        return PARTS.get(self._first.dtype) or DTYPES[self._first.dtype]
 
     @property
     def dims(self) -> tuple[Expr, ...]:
@@ -80,11 +89,12 @@ def convert(x: Tensor, dtype: DType) -> Tensor:
     return cast(x, dtype)
 
 
-def op(*names: str) -> Callable[[Function], Function]:
-    """Registers a function for overloads, 'aten' unless a namespace is given: 'add.Tensor'.
-
-    Names that this version of PyTorch lacks are skipped.
+def op(*names: str, pairs: bool = False) -> Callable[[Function], Function]:
+    """Registers a function for overloads, 'aten' unless a namespace is given: 'add.Tensor'; with
+    `pairs` for calls in which some tensor is complex. Names that this version of PyTorch lacks are
+    skipped.
     """
+    known = _PAIRS if pairs else _TABLE
 
     def register(function: Function) -> Function:
         for name in names:
@@ -93,15 +103,15 @@ def op(*names: str) -> Callable[[Function], Function]:
             found = getattr(getattr(torch.ops, space or "aten"), packet, None)
             target = getattr(found, overload or "default", None)
             if target is not None:
-                _TABLE[target] = function
+                known[target] = function
         return function
 
     return register
 
 
-def lookup(target: object) -> Function | None:
-    """The function for an overload, or None."""
-    return _TABLE.get(target)
+def lookup(target: object, pairs: bool = False) -> Function | None:
+    """The function for an overload, or None; with `pairs` where some tensor is complex."""
+    return (_PAIRS if pairs else _TABLE).get(target)
 
 
 def overloads() -> list[str]:
