@@ -140,8 +140,12 @@ def compiled_for(traced: Traced, config: Config, machine: Target | None) -> tupl
         return compiled.program, graph_text(compiled.graph)
     graph, _ = bind_weights(traced.graph, traced.weights)
     off, hints = config.override(search="off"), dict(traced.hints)
-    plan = search_plan(graph, off, machine, ProgramCache(off, machine), hints, None)
+    plan = search_plan(graph, off, machine, ProgramCache(off, machine), hints, _quiet)
     return generate(plan, machine, alternatives(plan, machine, hints)), graph_text(graph)
+
+
+def _quiet(text: str, share: float) -> None:
+    """Progress that nobody sees."""
 
 
 def write_program(
