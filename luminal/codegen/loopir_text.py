@@ -66,10 +66,8 @@ def _statement(s: ir.Statement) -> Iterator[str]:
 
 def function_text(f: ir.Function) -> str:
     """One kernel as text; `parse_function` reads it back."""
-    lines = [
-        f"function({f.name!r}, {list(f.arguments)}, {list(f.dims)}, {list(f.scratch)}, "
-        f"{f.scratch_bytes})"
-    ]
+    parts = (f.name, list(f.arguments), list(f.dims), list(f.scratch), f.scratch_bytes)
+    lines = [f"function({', '.join(map(repr, parts))})"]
     for name, block, value in (("grid", f.grid, f.grid_value), ("cost_ns", f.cost, f.cost_value)):
         lines += [f"with {name}():", *_lines(block, (Value(name, i64),), (value,))]
     lines += [f"with chunks({_texts(f.lo, f.hi)}):", *_lines(f.body, (), ())]

@@ -58,14 +58,12 @@ def expand(term: Term, online: Collection[str] = ()) -> Term:
 
     def change(t: Term) -> Term:
         carried = t.op == "rsum" and len(t.axes) == 1 and t.axes[0].name in online
-        return t if carried else _expand_one(t)
+        return _expanded(t) if t.op in ("rsum", "wsum") and not carried else t
 
     return rewrite(term, {}, change)
 
 
-def _expand_one(t: Term) -> Term:
-    if t.op not in ("rsum", "wsum"):
-        return t
+def _expanded(t: Term) -> Term:
     x, *values = (tm.cast(a, accumulator(t.dtype)) for a in t.args)
     minus = constant(-1.0, x.dtype)
     if t.op == "rsum":

@@ -260,8 +260,8 @@ def parse_plan(text: str, data: Mapping[str, ConstantData] | None = None) -> Pla
         "data": lambda t, lo, hi, e: to_expr(Data(t, lo, hi, None if e is None else to_expr(e))),
         "Schedule": Schedule, "Loop": Loop, "Reg": Reg, "Stage": Stage, "Online": Online,
     })  # fmt: skip
-    reader.calls |= {name: partial(lists.__setitem__, name) for name in ("inputs", "outputs")}
-    reader.calls["costs"] = partial(lists.__setitem__, "costs")
+    names = ("inputs", "outputs", "costs")
+    reader.calls |= {name: partial(lists.__setitem__, name) for name in names}
     for op in (*terms.UNARY, *terms.BINARY, *terms.REDUCTIONS, *terms.LOGIC):
         reader.calls[f"{op}_"] = partial(_operation, op)
     reader.run(text)

@@ -37,11 +37,8 @@ def rewrite(graph: Graph, *, numerics: str) -> Space:
             inputs.append(Buffer(name, node.shape, node.dtype, "input"))
         elif isinstance(node.value, ConstantData):
             constants.append(Buffer(name, node.shape, node.dtype, "constant", data=node.value))
-    results = tuple(
-        Result(o.name, names[o.edge.node], node.shape, node.dtype, o.updates)
-        for o in graph.outputs
-        for node in (graph.nodes[o.edge.node],)
-    )
+    wanted = ((o, names[o.edge.node], graph.nodes[o.edge.node]) for o in graph.outputs)
+    results = tuple(Result(o.name, n, v.shape, v.dtype, o.updates) for o, n, v in wanted)
     return Space(regions, tuple(calls), tuple(inputs), tuple(constants), results, graph.dims)
 
 
