@@ -114,3 +114,22 @@ def test_bad_input_is_said_plainly(attention, tmp_path: Path):
         luminal.explain(3)
     with pytest.raises(luminal.LuminalError, match="cannot write"):
         luminal.explain(attention, tmp_path / "none" / "page.html")
+
+
+def test_runners_up_say_why_they_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("LUMINAL_CACHE", str(tmp_path / "cache"))
+    x = np.ones((256, 256), np.float32)
+    product = luminal.compile(lambda a, b: a @ b, [x, x], search=4.0)
+    (facts,) = kernel_facts(product.compiled)
+    assert facts.tried and all(t.schedule != facts.schedule for t in facts.tried)
+    assert any("times the winner" in t.why for t in facts.tried)
+    axes = {a.name for a in product.plan.kernels[0].all_axes()}
+    assert any(name in line for t in facts.tried for line in t.schedule for name in axes)
+    text = luminal.explain(product, tmp_path / "page.html")
+    assert "beat a schedule of" in text and facts.tried[0].why in text
+    page = (tmp_path / "page.html").read_text()
+    assert f"Runners-up ({len(facts.tried)})" in page
+    parser = Balance()
+    parser.feed(page)
+    again = luminal.compile(lambda a, b: a @ b, [x, x], search=4.0)
+    assert again.stats.cache == "hit" and again.plan.tried == product.plan.tried

@@ -17,7 +17,7 @@ from luminal.explanation.page import page
 
 __all__ = ["explain"]
 
-_LINES = 40
+_LINES, _RUNNERS_UP = 40, 4
 
 
 def explain(
@@ -71,7 +71,8 @@ def _tree(compiled: Compiled, kernels: list[KernelFacts], limits: Limits) -> lis
             f"{k.gflops:.1f} GFLOP/s, {k.bandwidth_gbs:.1f} GB/s, "
             f"{k.share(limits):.0%} of the roofline"
         )
-        lines += [f"│    {line}" for line in (*k.formula, *k.schedule)]
+        lost = [f"beat a schedule of {t.why}" for t in k.tried[:_RUNNERS_UP]]
+        lines += [f"│    {line}" for line in (*k.formula, *k.schedule, *lost)]
     if len(slowest) < len(kernels):
         lines.append(f"└─ {len(kernels) - len(slowest)} faster kernels are not listed")
     return lines

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from math import isfinite
 from time import perf_counter
 
 import numpy as np
@@ -18,11 +19,12 @@ from luminal.codegen.loopir_text import function_text
 from luminal.compiler import Compiled
 from luminal.explanation.notation import formula, schedule_tree
 from luminal.function import compile_function
+from luminal.ir.canonical import canonical
 from luminal.ir.expr import Expr
-from luminal.ir.plan import Buffer, Kernel
+from luminal.ir.plan import Buffer, Kernel, Schedule
 from luminal.ir.term import REDUCTIONS, Term
 
-__all__ = ["KernelFacts", "Limits", "kernel_facts", "machine_limits", "rules_fired"]
+__all__ = ["KernelFacts", "Limits", "Tried", "kernel_facts", "machine_limits", "rules_fired"]
 
 _FREE = ("load", "const", "index", "cond", "cast", "select", "and", "or", "not")
 _TYPICAL = 128
@@ -34,6 +36,14 @@ class Limits:
 
     bandwidth_gbs: float
     gflops: float
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A schedule that the search measured and that lost: why, and how it goes."""
+
+    why: str
+    schedule: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +63,7 @@ class KernelFacts:
     schedule: tuple[str, ...]
     loops: str
     source: str
+    tried: tuple[Tried, ...] = ()
 
     @property
     def gflops(self) -> float:
@@ -97,7 +108,8 @@ def kernel_facts(compiled: Compiled, sizes: Mapping[str, int] | None = None) -> 
     buffers = {b.name: b for b in plan.buffers}
     loops: dict[int, str] = {}
     found = []
-    for kernel, call, time_us in zip(plan.kernels, program.calls, times, strict=True):
+    calls = zip(plan.kernels, program.calls, times, strict=True)
+    for number, (kernel, call, time_us) in enumerate(calls):
         if call not in loops:
             loops[call] = function_text(lower_canonical(kernel, program.target, buffers))
         code = program.codes[call]
@@ -106,10 +118,27 @@ def kernel_facts(compiled: Compiled, sizes: Mapping[str, int] | None = None) -> 
                 kernel.name, code.name, program.calls.count(call), time_us, _flops(kernel, env),
                 _bytes(kernel, buffers, env), kernel.reads(), kernel.writes(),
                 tuple(formula(kernel)), tuple(schedule_tree(kernel.schedule)), loops[call],
-                code.source,
+                code.source, _runners_up(kernel, plan.tried[number] if plan.tried else ()),
             )
         )  # fmt: skip
     return found
+
+
+def _runners_up(
+    kernel: Kernel, tried: tuple[tuple[Schedule, float, str], ...]
+) -> tuple[Tried, ...]:
+    """What the search measured beside the winner, fastest first, and why it lost."""
+    form = canonical(kernel)
+    named = {form.restored(schedule): (us, error) for schedule, us, error in tried}
+    best_us = named.get(kernel.schedule or Schedule(), (0.0, ""))[0]
+    found = []
+    for schedule, (us, error) in named.items():
+        slower = f", {us / best_us:.2f} times the winner's" if best_us else ""
+        why = f"{us:,.1f} µs{slower}" if isfinite(us) else "failed"
+        why += f": {error}" if error else ""
+        if schedule != kernel.schedule:
+            found.append(Tried(why, tuple(schedule_tree(schedule))))
+    return tuple(found)
 
 
 def rules_fired(compiled: Compiled) -> dict[str, int]:

@@ -125,7 +125,7 @@ def _kernel(k: KernelFacts, others: Sequence[KernelFacts], limits: Limits) -> st
     body = [
         _block("What it computes", "\n".join(k.formula), True),
         _block("Schedule", "\n".join(k.schedule), True),
-        _block("Loop IR", k.loops), _block("Source", k.source),
+        _runners_up(k), _block("Loop IR", k.loops), _block("Source", k.source),
     ]  # fmt: skip
     again = ", ".join(
         f'<span id="{escape(o.name)}">{escape(o.name)} {o.time_us:,.1f} µs</span>' for o in others
@@ -140,6 +140,16 @@ def _kernel(k: KernelFacts, others: Sequence[KernelFacts], limits: Limits) -> st
     )
 
 
+def _runners_up(k: KernelFacts) -> str:
+    if not k.tried:
+        return ""
+    entries = "".join(_block(t.why, "\n".join(t.schedule)) for t in k.tried)
+    return (
+        f"<details><summary>Runners-up ({len(k.tried)}), as the search timed them</summary>"
+        f"{entries}</details>"
+    )
+
+
 def _block(title: str, text: str, is_open: bool = False) -> str:
     state = " open" if is_open else ""
-    return f"<details{state}><summary>{title}</summary><pre>{escape(text)}</pre></details>"
+    return f"<details{state}><summary>{escape(title)}</summary><pre>{escape(text)}</pre></details>"
