@@ -55,13 +55,15 @@ def measured_by(worker: Worker, target: Target) -> Callable[[Trial], Outcome]:
 
 def test_fast_and_wrong_candidates_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every candidate but one is miscompiled into a much faster kernel."""
-    target, source = select_target("native"), plan_of(matmul(48, 96, 64))
+    target, source = select_target("native"), plan_of(matmul(128, 256, 512))
     found = prepare(source, target, {}, {})
     options = [c.schedule for c in shortlist(found.tasks[0].candidates(target), 8)]
     for right in (options[0], options[2], Schedule()):
         monkeypatch.setenv(RIGHT, digest(right))
         with Worker("tests.wrong_bench:run_trial") as worker:
-            plan = choose([source], target, Config(search="5"), measure=measured_by(worker, target))
+            plan = choose(
+                [source], target, Config(search="60"), measure=measured_by(worker, target)
+            )
         assert plan.kernels[0].schedule == found.forms[0].restored(right)
         wrong = [schedule for schedule, _, error in plan.tried[0] if "the oracle" in error]
         assert wrong and right not in wrong
@@ -72,7 +74,7 @@ def test_what_is_too_light_to_measure_is_checked_too(monkeypatch: pytest.MonkeyP
     source = replace(source, costs_us=(1.0,))
     monkeypatch.setenv(RIGHT, digest(Schedule()))
     with Worker("tests.wrong_bench:run_trial") as worker:
-        plan = choose([source], target, Config(search="5"), measure=measured_by(worker, target))
+        plan = choose([source], target, Config(search="60"), measure=measured_by(worker, target))
     assert plan.tried == ((),) and plan.kernels[0].schedule == Schedule()
 
 
