@@ -20,7 +20,7 @@ from luminal.search.roofline import Machine
 
 __all__ = ["random_plan"]
 
-POINTS = 200_000
+POINTS = 50_000
 TERMS = 300
 
 

@@ -34,7 +34,7 @@ def worker() -> Iterator[Worker]:
         yield made
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_random_cases_agree_at_every_stage() -> None:
     assert [str(f) for f in fuzz.run(range(CASES)) if f is not None] == []
 
