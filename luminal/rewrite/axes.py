@@ -53,11 +53,9 @@ def _contiguous_pair(term: Term, shapes: Mapping[str, Shape]) -> tuple[Var, Var]
     if term.op != "sum" or len(term.axes) < 2:
         return None
     loads = [t for t in postorder(term.args[0]) if t.op == "load"]
-    for a, b in permutations((x for x in term.axes if x.bound is None), 2):
-        both = [t for t in loads if b in t.free]
-        if both and all(_adjoin(t, a, b, shapes) for t in both):
-            return a, b
-    return None
+    pairs = permutations((x for x in term.axes if x.bound is None), 2)
+    readers = (((a, b), [t for t in loads if b in t.free]) for a, b in pairs)
+    return next((p for p, r in readers if r and all(_adjoin(t, *p, shapes) for t in r)), None)
 
 
 def _adjoin(t: Term, a: Var, b: Var, shapes: Mapping[str, Shape]) -> bool:
@@ -71,6 +69,6 @@ def _adjoin(t: Term, a: Var, b: Var, shapes: Mapping[str, Shape]) -> bool:
             if other == slope * size:
                 return True
             before = t.indices[d - 1].coefficient(a) if d else None
-            alone = e == to_expr(b) and before == 1
+            alone = e == to_expr(b) and before == 1 and d == len(t.indices) - 1
             return alone and t.buffer in shapes and shapes[t.buffer][d] == size
     return False

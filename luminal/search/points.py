@@ -82,19 +82,14 @@ def register_tiles(
             live = sums + vectors * streams + live_rows * max(1, row_loads)
             kept = count * vectors + min(taps, 9) * vectors if not row_loads else 0
             if max(live, kept) <= registers:
-                cycles = _cycles(sums, vectors * streams, count * max(1, row_loads))
+                loads, spread = vectors * streams, count * max(1, row_loads)
+                bounds = sums / FMA_PIPES, (loads + spread) / 2, (sums + loads + spread + 1) / 4
+                cycles = max(*bounds, FMA_LATENCY) + 0.2 * loads + 0.15 * spread
                 padding = waste(rows, count) * waste(columns, vectors * lanes)
                 tall = 0.06 * (count > CACHE_WAYS)
                 found.append(Tile(count, vectors, cycles * FMA_PIPES / sums * padding + tall))
     found.sort(key=lambda t: (t.cost, -t.rows * t.vectors, t.vectors))
     return tuple(found[:TILES_KEPT]) or (Tile(1, 1, 9.0),)
-
-
-def _cycles(sums: int, vector_loads: int, broadcasts: int) -> float:
-    """Cycles of one step of a register tile: arithmetic, loads, latency or issue, and memory."""
-    loads = (vector_loads + broadcasts) / 2
-    bound = max(sums / FMA_PIPES, loads, FMA_LATENCY, (sums + 2 * loads + 1) / 4)
-    return bound + 0.2 * vector_loads + 0.15 * broadcasts
 
 
 def _tiles(facts: Facts, nest: Nest, roles: Roles) -> Sequence[Tile]:
@@ -131,7 +126,7 @@ def _window(facts: Facts, roles: Roles) -> tuple[int, int]:
     for e in (e for a in (*roles.scalars, *roles.vectors) for e in a.index):
         if roles.rows in e.variables() and not e.variables().isdisjoint(roles.unrolled):
             slope = e.coefficient(roles.rows) if roles.rows is not None else None
-            return (slope.value if slope is not None and slope.value else 1), taps
+            return (slope and slope.value) or 1, taps
     return 1, taps
 
 

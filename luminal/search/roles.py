@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from luminal.ir.dtype import i8, i32
-from luminal.ir.expr import Var
+from luminal.ir.expr import ZERO, Var, const
 from luminal.ir.layout import Layout
 from luminal.ir.term import REDUCTIONS, Term, data_atoms
 from luminal.search.facts import Access, Facts
@@ -102,7 +102,9 @@ class _Analysis:
         facts, nest, lanes = self.facts, self.nest, self.lanes
         penalty, packed, layouts = 0.0, list[Term](), dict[str, Layout]()
         rows: list[Var] = []
-        others, free = set(nest.free) - {v}, facts.free_layout if self.sums else ()
+        others, points = set(nest.free) - {v}, prod(map(facts.extent, nest.free))
+        kept = any(a.buffer.layout and facts.stride(a, v, lanes) == 1 for a in self.loads)
+        free = facts.free_layout if self.sums or kept else ()  # results lie as operands do
         for a in self.loads:
             step, d, name = facts.stride(a, v, lanes), a.dimension(v), a.buffer.name
             if step == 0:
@@ -117,7 +119,8 @@ class _Analysis:
             elif step != 1:
                 dense = [] if self.sums or step is None else self._dense(a, v)
                 rows += dense
-                penalty += 1.5 if dense else STRIDED
+                often = prod(map(facts.extent, a.axes)) / points if not self.sums else 1
+                penalty += (1.5 if dense else STRIDED) * min(1, often)
         for s in (s for s in nest.stores if facts.stride(s, v, lanes) != 1):
             name, d = s.buffer.name, s.dimension(v)
             if name in free and d is not None:
@@ -166,15 +169,21 @@ class _Analysis:
     def _stream(self, roles: Roles, rows: list[Var]) -> Roles:
         """Elementwise work: the other axes in order of their stride in the result."""
         nest, across = self.nest, rows[0] if rows else None
+        flat = nest.stores[0].flat if nest.stores and not rows else ZERO
+        ends = (flat.substitute({roles.lane: const(n)}) for n in (self.lanes, 0))
+        jump = (next(ends) - next(ends)).value or 0  # from one block of lanes to the next
 
         def key(axis: Var) -> tuple[bool, int]:
             step = self.facts.stride(nest.stores[0], axis) if nest.stores else 0
+            step = jump if axis == roles.lane else step
             return (axis.name not in nest.ordered, -(abs(step) if step is not None else 1 << 40))
 
-        apart = {roles.lane, across, *(a for a, _ in nest.rows)}
-        outer = tuple(a for a in sorted(nest.free, key=key) if a not in apart)
+        apart = {across, *(a for a, _ in nest.rows if a != roles.lane)}
+        order = sorted((a for a in nest.free if a not in apart), key=key)
+        cut = order.index(roles.lane)
         masked = frozenset(v for e in self.masks for v in e.variables())
-        return replace(roles, rows=across, outer=outer, masked=masked)
+        return replace(roles, rows=across, outer=(*order[:cut],), inner=(*order[cut + 1 :],),
+                       masked=masked)  # fmt: skip
 
     def _around(self, roles: Roles) -> Roles:
         """The roles of the other axes of a reduction nest: rows, batches, windows and masks."""

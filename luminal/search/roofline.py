@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from luminal.ir import REDUCTIONS, Expr, Target, Term, Var, postorder
+from luminal.ir.expr import Binary
 
 WEIGHTS = {
     "log2": 12.0, "exp2": 12.0, "sin": 16.0, "sqrt": 6.0, "recip": 5.0, "add": 1.0, "mul": 1.0,
@@ -71,9 +72,9 @@ def kernel_us(
     if walk.illegal or len(walk.seen) > _LARGEST_TERM:
         return NEVER
     bytes_ = machine.points(axes) * item_bytes
-    for name, points in walk.loads.items():
+    for (name, repeats), points in walk.loads.items():
         elements, size = buffers[name]
-        bytes_ += min(elements, points) * size
+        bytes_ += (points if repeats else min(elements, points)) * size
     clutter = 1 + walk.clutter + _SECOND_LOOP * max(0, len(walk.contractions) - 1)
     return machine.kernel_us(walk.flops, bytes_, clutter)
 
@@ -94,7 +95,7 @@ class _Walk:
     def __init__(self, machine: Machine, free: frozenset[Var]) -> None:
         self.points, self.free = machine.points, free
         self.seen: set[Term] = set()
-        self.loads: dict[str, float] = {}
+        self.loads: dict[tuple[str, bool], float] = {}
         self.contractions: set[tuple[Var, ...]] = set()
         self.illegal = False
         self.flops = self.clutter = 0.0
@@ -110,10 +111,11 @@ class _Walk:
         self._count(WEIGHTS[t.op], t.free & known, place)
         if place.shared and not place.online and t.op not in ("cast", "cond", "index"):
             self.clutter += _OPERATION * WEIGHTS[t.op]
-        for inner in postorder(t) if t.op == "load" else ():
-            if inner.op == "load":
-                points = self.points(inner.free & known)
-                self.loads[inner.buffer] = max(self.loads.get(inner.buffer, 0.0), points)
+        for inner in [x for x in postorder(t) if x.op == "load"] if t.op == "load" else ():
+            blocks = (a for e in inner.indices for a in e.atoms() if isinstance(a, Binary))
+            whole = all(self.free.isdisjoint(a.variables()) for a in blocks)
+            key = inner.buffer, bool(place.shared) and not whole  # each of a block sums again
+            self.loads[key] = max(self.loads.get(key, 0.0), self.points(inner.free & known))
         for a in t.args:
             self.visit(a, place)
 

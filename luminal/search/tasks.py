@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from luminal.ir.canonical import Canonical, canonical
-from luminal.ir.expr import Expr, Var
+from luminal.ir.expr import Var
 from luminal.ir.layout import Layout
 from luminal.ir.plan import Buffer, Kernel, Plan, Schedule
 from luminal.ir.target import Target
@@ -98,45 +98,42 @@ def _settle(
 ) -> dict[str, Buffer]:
     """The buffers with a layout where it is free: a temporary's as its producer wishes, in the
     order of the plan; then a constant's as its costliest reader wishes."""
-    free = _free_buffers(plan)
-    constant = {b.name for b in plan.buffers if b.kind == "constant"} & free
+    uncut = _free_buffers(plan)
+    constant = {b.name for b in plan.buffers if b.kind == "constant" and b.name in uncut}
     buffers = {b.name: b for b in plan.buffers}
     settled: set[str] = set()
     memo: dict[object, dict[str, Layout]] = {}
-    order = range(len(plan.kernels))
-    by_cost = sorted(order, key=lambda n: -plan.costs_us[n])
-    written = [free.intersection(k.writes()) - constant for k in plan.kernels]
-    for position, wanted in [*zip(order, written), *((n, constant) for n in by_cost)]:
+    by_cost = sorted(range(len(forms)), key=lambda n: -plan.costs_us[n])
+    written = [(uncut.keys() & k.writes()) - constant for k in plan.kernels]
+    for position, wanted in [*enumerate(written), *((n, constant) for n in by_cost)]:
         form = forms[position]
-        wanted = wanted.intersection(form.buffers) - settled
-        if not wanted:
+        if not (wanted := wanted.intersection(form.buffers) - settled):
             continue
         still = (wanted | constant).intersection(form.buffers) - settled
         names = frozenset(form.buffers[name] for name in still)
         named, sizes = form.own(buffers), _hints(form, hints)
         key = (form.kernel, tuple(named.values()), names, sizes)
         if key not in memo:  # the layouts that the default schedule asks for
-            best = candidates(form.kernel, named, target, dict(sizes), names, 1)[0]
-            memo[key] = best.layouts
+            memo[key] = candidates(form.kernel, named, target, dict(sizes), names, 1)[0].layouts
         for name in wanted:
-            if form.buffers[name] in memo[key]:
+            layout = memo[key].get(form.buffers[name], ())
+            if layout and all(tile == 1 or d not in uncut[name] for d, tile in layout):
                 settled.add(name)
-                layout = memo[key][form.buffers[name]]
                 buffers[name] = replace(buffers[name], layout=layout)
     return buffers
 
 
-def _free_buffers(plan: Plan) -> set[str]:
-    """Constants, and temporaries that no caller sees, alias or indexes by division."""
-    temporary = {b.name for b in plan.buffers if b.kind == "temp"}
+def _free_buffers(plan: Plan) -> dict[str, set[int]]:
+    """Constants, and temporaries that no caller sees or aliases; and dimensions of the latter that
+    are indexed by division or by data, which no layout may cut into tiles."""
     fixed = {*plan.inputs, *plan.outputs}
     fixed |= {name for b in plan.buffers if b.alias for name in (b.alias, b.name)}
+    kinds = {b.name: b.kind for b in plan.buffers if b.name not in fixed}
+    free = {name: set[int]() for name, kind in kinds.items() if kind in ("constant", "temp")}
     for kernel in plan.kernels:
-        loads = [t for t in kernel.subterms() if t.op == "load" and t.buffer in temporary]
-        fixed |= {t.buffer for t in loads if any(map(_divides, t.indices))}
-        fixed |= {s.buffer for s in kernel.stores if kernel.ordered or any(map(_divides, s.index))}
-    return {b.name for b in plan.buffers if b.kind in ("constant", "temp")} - fixed
-
-
-def _divides(e: Expr) -> bool:
-    return any(not isinstance(a, Var) for a in e.atoms())
+        loads = ((t.buffer, t.indices) for t in kernel.subterms() if t.op == "load")
+        stores = ((s.buffer, s.index) for s in kernel.stores)
+        for name, indices in ((n, i) for n, i in (*loads, *stores) if kinds.get(n) == "temp"):
+            plain = [all(isinstance(a, Var) for a in e.atoms()) for e in indices]
+            free[name] |= {d for d, p in enumerate(plain) if kernel.ordered or not p}
+    return free
