@@ -30,6 +30,7 @@ _BEYOND_AOT = (
     "view chain",  # a write through as_strided
     "more than one element of the written-to tensor",  # a write into a part of an expanded input
     "frozen storage",  # a write after set_
+    "with two bool tensors is not supported",  # a write into expanded bools after set_
     "out of bounds for storage",  # the same through a view
     "does not yet handle non-differentiable view input mutations",
     "attempting to expand a dimension",  # set_ on a view of a written input
