@@ -4,7 +4,6 @@ In: a function (or `luminal.nn.Module`) and example inputs. Out: a `Function` th
 returns arrays in the structure that the function returned. Traces once; compiles nothing itself."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,53 +12,12 @@ from luminal.compiler import Compiled, Progress, Stats, compile_graph
 from luminal.config import from_environment
 from luminal.errors import ArgumentError, DTypeError
 from luminal.frontend.tensor import Tensor, Update, tensor, to_graph
+from luminal.frontend.traced import Dim, InputSpec, Traced
 from luminal.ir import DType, Expr, ExprLike, Graph, Plan, Var, dim, from_numpy
 
-__all__ = [
-    "Dim", "Function", "InputSpec", "Leaf", "Traced", "compile_function", "realize_graph",
-    "trace_function",
-]  # fmt: skip
+__all__ = ["Function", "compile_function", "realize_graph", "trace_function"]
 
 DynamicShapes = Mapping[int, Mapping[int, "str | Dim"]]
-
-
-@dataclass(frozen=True, slots=True)
-class Dim:
-    """A dimension that may differ from call to call: lo <= size <= hi."""
-
-    name: str
-    lo: int = 1
-    hi: int = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class InputSpec:
-    """An input without an array: its shape (ints or expressions) and dtype."""
-
-    shape: tuple[ExprLike, ...]
-    dtype: DType
-
-
-@dataclass(frozen=True, slots=True)
-class Leaf:
-    """A result that is no tensor: None, a number or a text."""
-
-    value: bool | int | float | str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Traced:
-    """What a frontend found: the graph, the structure of its results (their numbers in place of the
-    tensors), the sizes of the examples by dim, the names of the inputs that a call takes, the
-    inputs that are weights, by their names in the model, and checks: the last results of the graph
-    are truth values, and each that is true means an error of this kind and text."""
-
-    graph: Graph
-    structure: object
-    hints: dict[str, int]
-    names: tuple[str, ...]
-    weights: dict[str, np.ndarray] = field(default_factory=dict)
-    checks: tuple[tuple[str, str], ...] = ()
 
 
 class Function:

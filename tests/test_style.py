@@ -99,6 +99,27 @@ def test_stages_do_not_import_each_other(stage):
     assert bad == []
 
 
+def test_packages_import_each_other_in_no_cycle():
+    """Folders and single files directly under luminal/, `__init__.py` aside, form no cycle."""
+    edges: dict[str, set[str]] = {}
+    for f, tree in TREES.items():
+        package = relative(f).split("/")[0].removesuffix(".py")
+        found = (imported(n).split(".")[1] for n in ast.walk(tree)
+                 if imported(n).startswith("luminal."))  # fmt: skip
+        edges.setdefault(package, set()).update(set(found) - {package})
+
+    def reached(start: str) -> set[str]:
+        seen: set[str] = set()
+        stack = [start]
+        while stack:
+            new = edges.get(stack.pop(), set()) - seen
+            seen |= new
+            stack += new
+        return seen
+
+    assert [p for p in edges if p != "__init__" and p in reached(p)] == []
+
+
 def test_third_parties_stay_in_their_files():
     allowed = {"llvmlite": ("codegen/llvm", "runtime/cpu.py"), "torch": ("frontend/torch/",)}
     bad = []

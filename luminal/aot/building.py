@@ -28,7 +28,7 @@ from luminal.aot.stored import unpacked
 from luminal.aot.targets import parse_target
 from luminal.config import from_environment
 from luminal.errors import ArgumentError, DeviceError, UnsupportedError
-from luminal.function import Traced
+from luminal.frontend.traced import Traced
 from luminal.ir.dtype import by_name
 from luminal.ir.graph import ConstantData
 from luminal.ir.program import Program

@@ -31,7 +31,8 @@ from luminal.codegen.generate import generate
 from luminal.compiler import alternatives, bind_weights, compile_graph, search_plan
 from luminal.config import Config, from_environment
 from luminal.errors import ArgumentError
-from luminal.function import Traced, trace_function
+from luminal.frontend.traced import Traced
+from luminal.function import trace_function
 from luminal.ir.graph import ConstantData
 from luminal.ir.plan import Buffer
 from luminal.ir.program import Program

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from luminal.errors import UnsupportedError
-from luminal.function import Leaf
+from luminal.frontend.traced import Leaf
 
 __all__ = ["structure_json"]
 

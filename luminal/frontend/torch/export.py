@@ -27,7 +27,7 @@ from luminal.frontend.torch.phases import Phase, split
 from luminal.frontend.torch.prepass import nearest
 from luminal.frontend.torch.symbols import SYMBOLIC, Symbols
 from luminal.frontend.torch.translate import Translator, refusal
-from luminal.function import Dim, Leaf, Traced
+from luminal.frontend.traced import Dim, Leaf, Traced
 from luminal.ir.expr import Var, axis_var
 from luminal.ir.view import View
 
