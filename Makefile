@@ -4,11 +4,11 @@ BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 TORCH ?= torch==2.13.0
 
-.PHONY: help demo test fuzz check format bench clean
+.PHONY: help demo test nightly fuzz check format bench clean
 
 help:
 	@echo "make demo   run a real LLM and a real encoder      make test   the tests"
-	@echo "make fuzz   10,000 random graphs, for a night"
+	@echo "make fuzz   10,000 random graphs, for a night      make nightly slow tests"
 	@echo "make check  format, lint, types, imports, counts   make bench  tables in docs/benchmarks.md"
 
 $(VENV)/base: pyproject.toml
@@ -32,6 +32,9 @@ demo: $(VENV)/base
 
 test: $(VENV)/dev
 	$(BIN)/python -m pytest
+
+nightly: $(VENV)/dev
+	$(BIN)/python -m pytest -m nightly
 
 fuzz: $(VENV)/dev
 	$(BIN)/python -m tests.fuzz --count 10000
