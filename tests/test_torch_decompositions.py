@@ -8,19 +8,9 @@ import torch.nn.functional as F  # noqa: E402
 from torch._prims_common import check_significant_strides  # noqa: E402
 
 import luminal.torch  # noqa: E402
+from tests.torch_strict import compiled, fresh  # noqa: E402, F401
 
 INF, NAN = float("inf"), float("nan")
-
-
-@pytest.fixture(autouse=True)
-def fresh():
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-
-
-def compiled(function):
-    options = {"executor": "oracle", "fallback": "error"}
-    return torch.compile(function, backend=luminal.torch.backend, options=options)
 
 
 def check(function, *inputs, **close):

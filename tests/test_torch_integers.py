@@ -5,19 +5,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import luminal.torch  # noqa: E402
+from tests.torch_strict import compiled, fresh  # noqa: E402, F401
 
 DTYPES = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
-
-
-@pytest.fixture(autouse=True)
-def fresh():
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-
-
-def compiled(function):
-    options = {"executor": "oracle", "fallback": "error"}
-    return torch.compile(function, backend=luminal.torch.backend, options=options)
 
 
 def numbers(dtype, count=64):

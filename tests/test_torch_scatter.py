@@ -4,20 +4,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import luminal.torch  # noqa: E402
+from tests.torch_strict import compiled, fresh  # noqa: E402, F401
 
 INDEX_PUT = torch.ops.aten.index_put
-
-
-@pytest.fixture(autouse=True)
-def fresh():
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-
-
-def compiled(function):
-    options = {"executor": "oracle", "fallback": "error"}
-    return torch.compile(function, backend=luminal.torch.backend, options=options)
 
 
 @pytest.mark.parametrize("accumulate", (False, True))
