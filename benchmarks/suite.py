@@ -23,6 +23,7 @@ import torch  # noqa: E402
 from blocks import BLOCKS  # noqa: E402
 from gemm import gemm_lines  # noqa: E402
 from language import random_lines, smollm2_lines  # noqa: E402
+from levels import Level, compare, curve_plot, level_lines  # noqa: E402
 from models import SUITE, minilm  # noqa: E402
 from peers import PEERS, contenders  # noqa: E402
 from timing import Row, interleave, plot, table  # noqa: E402
@@ -69,6 +70,22 @@ def attention_rows(seconds: float) -> Iterator[Row]:
              "eager": lambda c=causal: fused(q, k, v, is_causal=c)},
             seconds,
         )  # fmt: skip
+
+
+def search_lines(seconds: float, model: str, full_s: float, dry: bool) -> Iterator[str]:
+    """Search "off", "fast" and "full" for each model; a chart of how the best time fell."""
+    results = []
+    for name, build in WORK.items():
+        if model not in name:
+            continue
+        try:
+            results.append(compare(name, build, seconds, full_s))
+        except Exception as error:  # a model that cannot be built is a row with the reason
+            results.append((Row(name, {}), {"off": Level(problem=f"{error}"[:120])}))
+        print(*level_lines(results[-1:]), sep="\n", flush=True)
+        if not dry:  # kept as it grows: a long run may be cut short
+            curve_plot(results, ROOT / "docs" / "search.svg")
+    yield from level_lines(results)
 
 
 def overhead_lines() -> Iterator[str]:
@@ -130,10 +147,12 @@ def main() -> None:
     parser.add_argument(
         "--only",
         default="",
-        help="models, attention, gemm, overhead, llm, or (only if asked for) llm1b, llm8b",
+        help="models, attention, gemm, overhead, llm, or (only if asked for) search, llm1b, llm8b",
     )
     parser.add_argument("--peers", default=",".join(PEERS), help="what to compare, by comma")
     parser.add_argument("--model", default="", help="only models whose name contains this")
+    parser.add_argument("--search-seconds", type=float, default=120.0,
+                        help="what search 'full' may take a model in --only search")  # fmt: skip
     parser.add_argument("--dry", action="store_true", help="print only")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
@@ -160,6 +179,9 @@ def main() -> None:
         parts += ["## Call overhead\n", *overhead_lines(), ""]
     if args.only in ("", "llm"):
         parts += ["## SmolLM2-135M-Instruct Q4_1\n", *smollm2_lines(args.threads, 5), ""]
+    if args.only == "search":
+        lines = search_lines(args.seconds, args.model, args.search_seconds, args.dry)
+        parts += ["## What the search is worth\n", *lines, ""]
     for size, kinds in (("1B", ("Q4_K", "Q6_K", "Q8_0")), ("8B", ("Q8_0",))):
         for kind in kinds if args.only == f"llm{size.lower()}" else ():  # only where asked for
             lines = random_lines(size, kind, args.threads, 3, peer=size == "1B")

@@ -1,5 +1,6 @@
 """`luminal.explain`: the text tree, and a page that a browser can read without anything else."""
 
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -8,8 +9,9 @@ import pytest
 
 import luminal
 from luminal.explanation.facts import KernelFacts, Limits, kernel_facts
-from luminal.explanation.figures import plan_picture, roofline, time_bars
+from luminal.explanation.figures import Box, layered, plan_picture, roofline
 from luminal.explanation.notation import formula, schedule_tree
+from luminal.explanation.page import time_bars
 
 VOID = {"meta", "br", "img"}
 OPTIONAL = {"tr", "td", "th"}
@@ -99,8 +101,20 @@ def test_roofline_share_is_the_nearer_limit():
 
 def test_pictures_stand_empty_plans():
     limits = Limits(10.0, 100.0)
-    for picture in (time_bars([]), roofline([], limits), plan_picture([])):
+    for picture in (roofline([], limits), plan_picture([], limits)):
         assert picture.startswith("<svg") and picture.endswith("</svg>")
+    assert time_bars([], limits).startswith("<div")
+
+
+def test_a_picture_draws_every_edge_downwards():
+    reads = {1: [0], 2: [0], 3: [1, 2], 5: [3, 4]}
+    picture = layered([Box(tip=f"node {n}") for n in range(6)], reads, "a graph")
+    at = {int(m[3]): (float(m[1]), float(m[2])) for m in
+          re.finditer(r'cx="(\d+)" cy="(\d+)" r="5"[^>]*><title>node (\d)', picture)}  # fmt: skip
+    assert picture.count("<path") == 6 and len(at) == 6 and len(set(at.values())) == 6
+    assert all(at[m][1] < at[n][1] for n, before in reads.items() for m in before)
+    assert at[4][1] == at[3][1]  # a leaf stands right above its reader
+    assert "… and 2 more" in layered([Box()] * 6, {}, "a graph", most=4)
 
 
 def test_shared_values_get_a_name():
@@ -133,3 +147,10 @@ def test_runners_up_say_why_they_lost(tmp_path: Path, monkeypatch: pytest.Monkey
     parser.feed(page)
     again = luminal.compile(lambda a, b: a @ b, [x, x], search=4.0)
     assert again.stats.cache == "hit" and again.plan.tried == product.plan.tried
+
+
+def test_fast_kernels_lift_the_roof(attention, monkeypatch: pytest.MonkeyPatch):
+    slow = Limits(bandwidth_gbs=1e6, gflops=1e-6)  # as if measured in a very busy moment
+    monkeypatch.setitem(luminal.explain.__globals__, "machine_limits", lambda: slow)
+    shares = re.findall(r"(\d+)% of the roofline", luminal.explain(attention))
+    assert len(shares) == 2 and max(map(int, shares)) == 100

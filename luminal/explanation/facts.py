@@ -17,7 +17,7 @@ import numpy as np
 from luminal.codegen.generate import lower_canonical
 from luminal.codegen.loopir_text import function_text
 from luminal.compiler import Compiled
-from luminal.explanation.notation import formula, schedule_tree
+from luminal.explanation.notation import SIGNS, formula, schedule_tree
 from luminal.function import compile_function
 from luminal.ir.canonical import canonical
 from luminal.ir.expr import Expr
@@ -40,16 +40,19 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """A schedule that the search measured and that lost: why, and how it goes."""
+    """A schedule that the search measured and that lost: why, how it goes, and how many times the
+    winner's its time was (0: unknown)."""
 
     why: str
     schedule: tuple[str, ...]
+    times: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class KernelFacts:
     """One launch. `time_us` is measured; `flops` counts primitives, `size_bytes` each buffer that
-    it touches once; `uses` is how many launches of the plan share its code."""
+    it touches once; `uses` is how many launches of the plan share its code; `gist` says the size of
+    what it stores and what is reduced for each element."""
 
     name: str
     code: str
@@ -64,6 +67,7 @@ class KernelFacts:
     loops: str
     source: str
     tried: tuple[Tried, ...] = ()
+    gist: str = ""
 
     @property
     def gflops(self) -> float:
@@ -79,6 +83,11 @@ class KernelFacts:
         """Part of the roofline that is reached."""
         attainable = max(self.flops / limits.gflops, self.size_bytes / limits.bandwidth_gbs) / 1e3
         return attainable / max(self.time_us, 1e-3)
+
+    def bound(self, limits: Limits) -> str:
+        """The limit that is nearer: 'arithmetic' or 'memory'."""
+        by_arithmetic = self.flops / limits.gflops > self.size_bytes / limits.bandwidth_gbs
+        return "arithmetic" if by_arithmetic else "memory"
 
 
 @lru_cache(maxsize=1)
@@ -119,9 +128,19 @@ def kernel_facts(compiled: Compiled, sizes: Mapping[str, int] | None = None) -> 
                 _bytes(kernel, buffers, env), kernel.reads(), kernel.writes(),
                 tuple(formula(kernel)), tuple(schedule_tree(kernel.schedule)), loops[call],
                 code.source, _runners_up(kernel, plan.tried[number] if plan.tried else ()),
+                _gist(kernel),
             )
         )  # fmt: skip
     return found
+
+
+def _gist(kernel: Kernel) -> str:
+    free = "×".join(repr(a.extent) for a in kernel.axes) or "one value"
+    loops: dict[str, None] = {}
+    for t in kernel.subterms():
+        if t.op in REDUCTIONS:
+            loops[f"{SIGNS.get(t.op, t.op)} {'×'.join(repr(a.extent) for a in t.axes)}"] = None
+    return " · ".join([free, *loops])
 
 
 def _runners_up(
@@ -137,7 +156,8 @@ def _runners_up(
         why = f"{us:,.1f} µs{slower}" if isfinite(us) else "failed"
         why += f": {error}" if error else ""
         if schedule != kernel.schedule:
-            found.append(Tried(why, tuple(schedule_tree(schedule))))
+            times = us / best_us if best_us and isfinite(us) else 0.0
+            found.append(Tried(why, tuple(schedule_tree(schedule)), times))
     return tuple(found)
 
 

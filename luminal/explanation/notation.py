@@ -8,11 +8,11 @@ from __future__ import annotations
 from luminal.ir.plan import Item, Kernel, Loop, Online, Reg, Schedule, Stage
 from luminal.ir.term import Term, postorder
 
-__all__ = ["formula", "schedule_tree"]
+__all__ = ["SIGNS", "formula", "schedule_tree"]
 
 _SYMBOLS = {"add": " + ", "mul": "·", "mod": " mod ", "lt": " < ", "and": " ∧ ", "or": " ∨ "}
 _LOOSE = ("add", "lt", "mod", "and", "or")
-_NAMES = {"sum": "Σ", "rmax": "max", "rsum": "RSum", "wsum": "WSum"}
+SIGNS = {"sum": "Σ", "rmax": "max", "rsum": "RSum", "wsum": "WSum"}
 _INLINE = 60
 
 
@@ -65,7 +65,7 @@ class _Writer:
             return f"({args[1]} if {args[0]} else {args[2]})"
         if t.op == "cast":
             return f"{t.dtype!r}({args[0]})"
-        name = _NAMES.get(t.op, t.op)
+        name = SIGNS.get(t.op, t.op)
         axes = f"[{', '.join(a.name for a in t.axes)}] " if t.axes else ""
         return f"{name}{axes}({', '.join(args)})"
 

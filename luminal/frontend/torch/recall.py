@@ -49,7 +49,10 @@ def recall(key: str, inputs: Sequence[object], config: Config, freeze: bool) -> 
     environment = shape_environment()
     for guard in guards:
         environment.evaluate_expr(guard)
-    record(replace(report, cache_hit=True, recalled=True, search_s=0.0, compile_s=0.0))
+    report = replace(report, cache_hit=True, recalled=True, search_s=0.0, compile_s=0.0)
+    for part in found.values():
+        report.keep(part.run_pointers.__self__)  # type: ignore[attr-defined]
+    record(report)
     return bind(recipe, found)
 
 
@@ -81,7 +84,7 @@ class Recorder:
         """To be called when all is compiled."""
         new = [] if self.environment is None else self.environment.guards[self.guards :]
         if recipe.storable:
-            self._put(config, recipe, reports()[-1], [g.expr for g in new], ())
+            self._put(config, recipe, reports()[-1].facts(), [g.expr for g in new], ())
 
     def store_restart(self, config: Config) -> None:
         """To be called when tracing asks Dynamo to start again."""

@@ -1,14 +1,16 @@
 """Reports: what became of each graph that PyTorch handed over.
 
 In: facts recorded while a graph is compiled. Out: `reports()`, one `Report` a graph, newest last.
-Keeps the last 1,000; holds no tensors and no graphs.
+Keeps the last 1,000; holds no tensors, and programs only as long as PyTorch does.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections import Counter, deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
+from weakref import ReferenceType, WeakKeyDictionary, ref
 
 __all__ = ["Report", "clear", "count", "forget", "record", "reports", "warn_once"]
 
@@ -37,6 +39,22 @@ class Report:
     cache_hit: bool = False
     recalled: bool = False
     max_error: float | None = None
+    _executors: list[ReferenceType[Any]] = field(default_factory=list, repr=False)
+
+    def keep(self, executor: Any, graph: Any = None, stats: Any = None) -> None:
+        """Remembers the executor of a part, with its graph and its statistics (None: it came from
+        the cache), for as long as it is in use."""
+        self._executors.append(ref(executor))
+        _KEPT[executor] = graph, stats
+
+    def programs(self) -> list[tuple[Any, Any, Any]]:
+        """What was kept of the parts that are still in use."""
+        alive = [executor for held in self._executors if (executor := held()) is not None]
+        return [(executor, *_KEPT[executor]) for executor in alive]
+
+    def facts(self) -> Report:
+        """The same without the parts: what can be stored."""
+        return replace(self, _executors=[])
 
     def __str__(self) -> str:
         eager = ", ".join(f"{name} x{n}" for name, n in self.fallback.most_common()) or "none"
@@ -51,6 +69,7 @@ class Report:
 
 _REPORTS: deque[Report] = deque(maxlen=1000)
 _WARNED: set[str] = set()
+_KEPT: WeakKeyDictionary[Any, tuple[Any, Any]] = WeakKeyDictionary()
 
 
 def record(report: Report) -> Report:

@@ -37,6 +37,7 @@ def compile_part(
     config = from_environment().override(**dict(options.config))
     compiled = compile_graph(part.graph, config, hints=hints, weights=weights.arrays())
     stats = compiled.stats
+    report.keep(compiled.executor, part.graph, stats)
     report.kernels += stats.kernels
     report.search_s += stats.search_s
     report.compile_s += stats.compile_s
