@@ -200,6 +200,8 @@ def curve_plot(results: list[tuple[Row, dict[str, Level]]], path: Path) -> None:
                 scale = row.ms.get(level, last) / last  # the end is what the table says
                 points = [(at, y * scale) for at, y in (*found.curve, (found.cold_s, last))]
                 axes.step(*zip(*points, strict=True), where="post", color=colour, label=level)
+        if "off" in row.ms:
+            axes.axhline(row.ms["off"], color="#8a94a6", linestyle="--", label="off")
         axes.set_title(row.name, fontsize=10)
         axes.set_ylim(bottom=0)
         axes.grid(alpha=0.3)
