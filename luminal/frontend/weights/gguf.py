@@ -53,6 +53,7 @@ _VALUE_NAMES: Mapping[int, str] = {
 }
 _LENGTH = struct.Struct("<Q")
 _MAX_DEPTH = 3
+_LONGEST = 400  # characters of a problem
 _MAX_DIMS = 4
 _MAX_EXTENT = 1 << 40
 _MIN_KEY_BYTES = 12  # an empty name, its length and a value type
@@ -91,6 +92,8 @@ class _Cursor:
         self.path, self.data, self.position = path, data, 0
 
     def fail(self, problem: str) -> WeightsError:
+        if len(problem) > _LONGEST:  # a damaged length makes a name out of half the file
+            problem = f"{problem[: _LONGEST - 100]}[…]{problem[-100:]}"
         return WeightsError(f"[load_gguf] {self.path.name}: {problem}")
 
     @property
