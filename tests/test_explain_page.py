@@ -114,7 +114,7 @@ def test_a_picture_draws_every_edge_downwards():
     assert picture.count("<path") == 6 and len(at) == 6 and len(set(at.values())) == 6
     assert all(at[m][1] < at[n][1] for n, before in reads.items() for m in before)
     assert at[4][1] == at[3][1]  # a leaf stands right above its reader
-    assert "… and 2 more" in layered([Box()] * 6, {}, "a graph", most=4)
+    assert "… and 2 more" in layered([Box()] * 6, {1: [0]}, "a graph", most=4)
 
 
 def test_shared_values_get_a_name():

@@ -24,7 +24,8 @@ from luminal.ir.expr import Expr
 from luminal.ir.plan import Buffer, Kernel, Schedule
 from luminal.ir.term import REDUCTIONS, Term
 
-__all__ = ["KernelFacts", "Limits", "Tried", "kernel_facts", "machine_limits", "rules_fired"]
+__all__ = ["KernelFacts", "Limits", "Tried", "duration", "kernel_facts", "machine_limits",
+           "rules_fired"]  # fmt: skip
 
 _FREE = ("load", "const", "index", "cond", "cast", "select", "and", "or", "not")
 _TYPICAL = 128
@@ -90,6 +91,15 @@ class KernelFacts:
         return "arithmetic" if by_arithmetic else "memory"
 
 
+def duration(time_us: float) -> str:
+    """A time with its unit.
+
+    >>> duration(12.34), duration(80_700.0)
+    ('12.3 µs', '80.7 ms')
+    """
+    return f"{time_us:.1f} µs" if time_us < 1e3 else f"{time_us / 1e3:,.{1 + (time_us < 1e4)}f} ms"
+
+
 @lru_cache(maxsize=1)
 def machine_limits() -> Limits:
     """Read bandwidth by row sums of 256 MB, arithmetic by a matrix product, seconds in all."""
@@ -97,7 +107,7 @@ def machine_limits() -> Limits:
     square = np.ones((1536, 1536), np.float32)
     total = compile_function(lambda x: x.sum(-1), [rows], search="off")
     product = compile_function(lambda a, b: a @ b, [square, square], search="off")
-    read_s = min(_time(lambda: total(rows)) for _ in range(5))
+    read_s = min(_time(lambda: total(rows)) for _ in range(20))
     multiply_s = min(_time(lambda: product(square, square)) for _ in range(9))
     return Limits(rows.nbytes / read_s / 1e9, 2 * 1536**3 / multiply_s / 1e9)
 

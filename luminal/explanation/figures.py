@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from html import escape
 from math import log10
 
-from luminal.explanation.facts import KernelFacts, Limits
+from luminal.explanation.facts import KernelFacts, Limits, duration
 
 __all__ = ["Box", "layered", "plan_picture", "roofline"]
 
-_WIDTH, _FLOOR, _LEFT, _RIGHT = 860, 330, 64, 840
+_WIDTH, _TOP, _FLOOR, _LEFT, _RIGHT = 860, 32, 330, 64, 840
 
 
 def _svg(width: float, height: float, *parts: str, label: str, style: str = "") -> str:
@@ -49,14 +49,14 @@ class _Axes:
         """Where a point lies in the picture."""
         across = (log10(intensity) - self.x0) / (self.x1 - self.x0)
         up = (log10(max(speed, 1e-3)) - self.y0) / (self.y1 - self.y0)
-        return _LEFT + across * (_RIGHT - _LEFT), _FLOOR - up * (_FLOOR - 20)
+        return _LEFT + across * (_RIGHT - _LEFT), _FLOOR - up * (_FLOOR - _TOP)
 
     def grid(self) -> Iterator[str]:
         """Lines and labels at powers of ten."""
         for power in range(int(self.x0) - 1, int(self.x1) + 1):
             if self.x0 <= power <= self.x1:
                 x = self.at(10.0**power, 1)[0]
-                yield _line(x, 20, x, _FLOOR, "grid") + _text(x, 348, f"{10.0**power:g}", "mid")
+                yield _line(x, _TOP, x, _FLOOR, "grid") + _text(x, 352, f"{10.0**power:g}", "mid")
         for power in range(int(self.y0) - 1, int(self.y1) + 1):
             if self.y0 <= power <= self.y1:
                 y = self.at(1, 10.0**power)[1]
@@ -78,19 +78,19 @@ def roofline(kernels: Sequence[KernelFacts], limits: Limits) -> str:
         *axes.grid(), f'<polyline points="{path}" class="roof"/>',
         _text(_RIGHT, roof[2][1] - 8, f"{limits.gflops:.0f} GFLOP/s", "end roofed"),
         _text(middle[0] - 8, middle[1] - 8, f"{limits.bandwidth_gbs:.0f} GB/s", "end roofed"),
-        _text(_LEFT, 12, "GFLOP/s"), _text(_RIGHT, 368, "operations per byte", "end"),
+        _text(_LEFT, 20, "GFLOP/s"), _text(_RIGHT, 380, "operations per byte", "end"),
     ]  # fmt: skip
     longest = max((k.time_us for k in shown), default=1.0)
     for k in sorted(shown, key=lambda k: -k.time_us):
         x, y = axes.at(k.flops / k.size_bytes, k.gflops)
         radius = 3 + 12 * (k.time_us / longest) ** 0.5
-        tip = (f"{k.name}: {k.time_us:,.1f} µs, {k.gflops:.1f} GFLOP/s, "
+        tip = (f"{k.name}: {duration(k.time_us)}, {k.gflops:.1f} GFLOP/s, "
                f"{k.bandwidth_gbs:.1f} GB/s, {k.share(limits):.0%} of the roof")  # fmt: skip
         parts.append(
             f'<a href="#{escape(k.name)}"><circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}" '
             f'class="dot {k.bound(limits)}"><title>{escape(tip)}</title></circle></a>'
         )
-    return _svg(_WIDTH, 374, *parts, label="roofline", style="min-width:700px")
+    return _svg(_WIDTH, 388, *parts, label="roofline")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +106,12 @@ class Box:
 
 
 def layered(
-    boxes: Sequence[Box], reads: Mapping[int, Sequence[int]], label: str, most: int = 600
+    boxes: Sequence[Box], reads: Mapping[int, Sequence[int]], label: str, most: int = 1500
 ) -> str:
     """A graph from top to bottom: each node below all that it reads; `reads` by position."""
     shown = boxes[:most]
-    columns = _rows(len(shown), reads)
-    wide, high = (92, 34) if any(b.label for b in shown) else (18, 16)
+    columns = _rows(len(shown), reads, len(shown) == len(boxes))
+    wide, high = (104, 34) if any(b.label for b in shown) else (18, 16)
     across = max([len(row) for row in columns], default=1)
     width, place = max(across * wide, 200.0), dict[int, tuple[float, float]]()
     for down, row in enumerate(columns):
@@ -120,7 +120,7 @@ def layered(
         for n, x in zip(sorted(row, key=near.__getitem__), xs, strict=True):
             place[n] = x, 16.0 + down * high
     edges = [_edge(place[m], place[n]) for n in range(len(shown)) for m in reads.get(n, ())]
-    nodes = [_node(box, *place[n]) for n, box in enumerate(shown)]
+    nodes = [_node(shown[n], *place[n]) for n in sorted(place)]
     height = 32 + len(columns) * high
     if len(boxes) > most:
         nodes.append(_text(8, height, f"… and {len(boxes) - most} more"))
@@ -128,8 +128,9 @@ def layered(
     return _svg(width, height, *edges, *nodes, label=label, style=f"width:{width:.0f}px")
 
 
-def _rows(count: int, reads: Mapping[int, Sequence[int]]) -> list[list[int]]:
-    """The nodes of each row; those that read nothing stand right above their first reader."""
+def _rows(count: int, reads: Mapping[int, Sequence[int]], whole: bool) -> list[list[int]]:
+    """The nodes of each row; those that read nothing stand right above their first reader, and are
+    left out if the graph is not whole and none is there."""
     depth, first = [0] * count, dict[int, int]()
     for n in range(count):
         depth[n] = 1 + max((depth[m] for m in reads.get(n, ())), default=-1)
@@ -137,7 +138,8 @@ def _rows(count: int, reads: Mapping[int, Sequence[int]]) -> list[list[int]]:
             first[m] = min(first.get(m, depth[n]), depth[n])
     rows: list[list[int]] = [[] for _ in range(max(depth, default=-1) + 1)]
     for n in range(count):
-        rows[depth[n] if reads.get(n) else first.get(n, 1) - 1].append(n)
+        if reads.get(n) or n in first or whole:
+            rows[depth[n] if reads.get(n) else first.get(n, 1) - 1].append(n)
     return rows
 
 
@@ -171,7 +173,7 @@ def _node(box: Box, x: float, y: float) -> str:
     tip = f"<title>{escape(box.tip)}</title>"
     if not box.label:
         return f'<circle cx="{x:.0f}" cy="{y:.0f}" r="5" class="node {box.kind}">{tip}</circle>'
-    half = 40
+    half = 46
     shape = (
         f'<rect x="{x - half:.0f}" y="{y - 11:.0f}" width="{2 * half}" height="22" rx="6" '
         f'class="box"/><rect x="{x - half:.0f}" y="{y - 11:.0f}" width="{2 * half}" height="22" '
@@ -190,8 +192,8 @@ def plan_picture(kernels: Sequence[KernelFacts], limits: Limits, most: int = 200
     for n, k in enumerate(kernels):
         reads[n] = sorted({writer[b] for b in k.reads if b in writer})
         writer.update(dict.fromkeys(k.writes, n))
-        tip = f"{k.name}: {k.gist}; {k.time_us:,.1f} µs; writes {', '.join(k.writes)}"
+        tip = f"{k.name}: {k.gist}; {duration(k.time_us)}; writes {', '.join(k.writes)}"
         heat = 0.08 + 0.72 * (k.time_us / longest) ** 0.5
-        label = f"{k.name} {k.time_us:,.0f} µs"
-        boxes.append(Box(label if len(label) < 14 else k.name, k.bound(limits), tip, k.name, heat))
+        label = f"{k.name} {duration(k.time_us)}"
+        boxes.append(Box(label if len(label) < 15 else k.name, k.bound(limits), tip, k.name, heat))
     return layered(boxes, reads, "the kernels", most)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from luminal.compiler import Compiled
-from luminal.explanation.facts import KernelFacts, Limits, Tried, rules_fired
+from luminal.explanation.facts import KernelFacts, Limits, Tried, duration, rules_fired
 from luminal.explanation.figures import Box, layered, plan_picture, roofline
 from luminal.explanation.style import STYLE
 from luminal.ir.graph import Graph
@@ -97,10 +97,10 @@ def time_bars(kernels: Sequence[KernelFacts], limits: Limits) -> str:
             f'<span class="cell {first.bound(limits)}"><span class=track '
             f'style="--w:{time_us / longest:.2%};--s:{share:.0%}"><i></i></span>'
             f"<span class=gist>{escape(first.gist)}</span></span>"
-            f"<span class=time>{time_us:,.1f} µs <small>{time_us / total:.1%}</small></span></a>"
+            f"<span class=time>{duration(time_us)} <small>{time_us / total:.1%}</small></span></a>"
         )
     rest = sum(k.time_us for group in groups[_MOST_BARS:] for k in group)
-    more = (f"<p class=soft>and {len(groups) - _MOST_BARS} more, {rest:,.1f} µs together</p>"
+    more = (f"<p class=soft>and {len(groups) - _MOST_BARS} more, {duration(rest)} together</p>"
             if rest else "")  # fmt: skip
     return f"<div class=bars>{''.join(rows)}</div>{more}"
 
@@ -165,12 +165,13 @@ def _kernel(group: Sequence[KernelFacts], limits: Limits, total: float, state: s
     k, *others = group
     time_us, bound = sum(k.time_us for k in group), k.bound(limits)
     again = ", ".join(
-        f'<span id="{escape(o.name)}">{escape(o.name)} {o.time_us:,.1f} µs</span>' for o in others
+        f'<span id="{escape(o.name)}">{escape(o.name)} {duration(o.time_us)}</span>' for o in others
     )
     each = " each" if others else ""
     body = (
         f'<div class=body id="{escape(k.name)}"><div class=rate>'
-        f"<span><b>{k.time_us:,.1f}</b> µs{each}</span><span><b>{k.gflops:,.1f}</b> GFLOP/s</span>"
+        f"<span><b>{duration(k.time_us)}</b>{each}</span>"
+        f"<span><b>{k.gflops:,.1f}</b> GFLOP/s</span>"
         f"<span><b>{k.bandwidth_gbs:,.1f}</b> GB/s</span>"
         f"<span><b>{k.share(limits):.0%}</b> of the {bound} roof</span></div>"
         f"<p class=soft>reads {escape(', '.join(k.reads) or 'nothing')} · writes "
@@ -186,7 +187,7 @@ def _kernel(group: Sequence[KernelFacts], limits: Limits, total: float, state: s
     return (
         f'<details class="kernel {bound}"{state}><summary><b>{_name(group)}</b>'
         f"<span class=gist>{escape(k.gist)} <span class=pill>{k.share(limits):.0%} of {bound}"
-        f"</span></span><span class=num>{time_us:,.1f} µs <small>{time_us / total:.1%}</small>"
+        f"</span></span><span class=num>{duration(time_us)} <small>{time_us / total:.1%}</small>"
         f"</span></summary>{body}</details>"
     )
 

@@ -72,7 +72,7 @@ td.n{text-align:right;font-variant-numeric:tabular-nums;padding-right:0}
 .two section{margin:0;min-width:0}
 .scroll{overflow:auto;max-height:560px;border-radius:8px;background:var(--well);padding:8px}
 .scroll svg{margin:0 auto}
-svg{max-width:none;height:auto;display:block}.wide{overflow-x:auto}.wide svg{width:100%}
+svg{max-width:none;height:auto;display:block}.wide svg{width:100%}
 svg text{font:12.5px system-ui,"DejaVu Sans",sans-serif;fill:var(--soft)}
 svg .end{text-anchor:end}svg .mid{text-anchor:middle}
 svg .label{fill:var(--ink);font-size:12px;pointer-events:none}
@@ -86,6 +86,6 @@ svg .roofed{fill:var(--ink);font-weight:600}
 @media(max-width:640px){main{padding:22px 12px 60px}section{padding:12px}
 body{font-size:15.5px}.kernel>summary{grid-template-columns:1fr max-content;padding:11px 12px}
 .kernel>summary .gist{grid-column:1/-1;grid-row:2}.kernel .body{padding:2px 12px 12px}
-.bars{gap:2px 10px}pre{font-size:12px}}
+.bars{gap:2px 10px}pre{font-size:12px}.wide svg text{font-size:23px}}
 @media print{.scroll,pre{max-height:none}}
 """
