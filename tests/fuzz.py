@@ -32,7 +32,7 @@ __all__ = ["Failure", "options_of", "problems", "run"]
 CORPUS = Path(__file__).parent / "corpus"
 ISAS = ("native", "avx2", "baseline")
 TIMEOUT_S = 180.0
-SHRINKS = 200
+SHRINKS, SHRINK_S = 200, 300.0
 
 
 @dataclass(frozen=True)
@@ -96,15 +96,15 @@ def problems(worker: Worker, text: str, **options: object) -> list[str]:
 
 
 def _shrunk(drawn: list[int], fails: Callable[[list[int]], bool]) -> list[int]:
-    """Fewer and smaller picks for which `fails` still holds."""
-    left, size = SHRINKS, len(drawn)
+    """Fewer and smaller picks for which `fails` still holds; a hang takes long to be seen again."""
+    left, size, end = SHRINKS, len(drawn), time.monotonic() + SHRINK_S
     while size and left:
         for start in range(0, len(drawn), size):
             part = drawn[start : start + size]
             tries = [drawn[:start] + drawn[start + size :]]
             tries += [drawn[:start] + [0] * len(part) + drawn[start + size :]] if any(part) else []
             for other in tries:
-                if left and other != drawn and fails(other):
+                if left and other != drawn and time.monotonic() < end and fails(other):
                     drawn = other
                     break
             left = max(0, left - len(tries))
