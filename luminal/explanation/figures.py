@@ -129,17 +129,18 @@ def layered(
 
 
 def _rows(count: int, reads: Mapping[int, Sequence[int]], whole: bool) -> list[list[int]]:
-    """The nodes of each row; those that read nothing stand right above their first reader, and are
-    left out if the graph is not whole and none is there."""
-    depth, first = [0] * count, dict[int, int]()
+    """The nodes of each row, each right above its first reader; if the graph is not whole, what
+    reads nothing and is not read is left out."""
+    depth, below = [0] * count, dict[int, int]()
     for n in range(count):
         depth[n] = 1 + max((depth[m] for m in reads.get(n, ())), default=-1)
-        for m in reads.get(n, ()):
-            first[m] = min(first.get(m, depth[n]), depth[n])
     rows: list[list[int]] = [[] for _ in range(max(depth, default=-1) + 1)]
-    for n in range(count):
-        if reads.get(n) or n in first or whole:
-            rows[depth[n] if reads.get(n) else first.get(n, 1) - 1].append(n)
+    for n in reversed(range(count)):
+        row = below.get(n, depth[n] + 1) - 1
+        if reads.get(n) or n in below or whole:
+            rows[row].insert(0, n)
+        for m in reads.get(n, ()):
+            below[m] = min(below.get(m, row), row)
     return rows
 
 

@@ -59,7 +59,7 @@ def _tiles(parts: Sequence[Part], kernels: Sequence[KernelFacts], limits: Limits
         "kernels": f"{len(kernels)}",
         "different ones": f"{len({k.code for k in kernels})}",
         "work": f"{sum(k.flops for k in kernels) / 1e9:,.2f} GFLOP",
-        "temporaries": f"{sum(s.arena_bytes for s in stats) / 1e6:,.1f} MB",
+        "temporaries": f"{sum(s.arena_bytes for s in stats) / 1e6:,.3g} MB",
         "search": f"{sum(s.search_s for s in stats):.1f} s",
         "machine code": f"{sum(s.compile_s for s in stats):.1f} s",
         "cache": "hit" if all(s.cache == "hit" for s in stats) else "miss",
