@@ -5,6 +5,7 @@ others here). Each file of `corpus/` is a case that failed once.
 """
 
 import os
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,11 +13,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from luminal.ir.expr import prod
 from luminal.ir.text import graph_text, parse_graph
 from luminal.search.worker import Worker
 from tests import fuzz
 from tests.random_cases import Case, graph_of, parse_case
 from tests.random_graphs import random_case
+from tests.random_programs import LARGEST, random_program
 
 FILES = sorted(fuzz.CORPUS.glob("*.txt"))
 CASES = 500
@@ -37,6 +40,15 @@ def worker() -> Iterator[Worker]:
 @pytest.mark.timeout(1800)
 def test_random_cases_agree_at_every_stage() -> None:
     assert [str(f) for f in fuzz.run(range(CASES)) if f is not None] == []
+
+
+def test_programs_fit_the_oracle() -> None:
+    """Number 502 once had 190 million elements, which looked like a hang."""
+    for number in (502, *range(0, 200, 2)):
+        case = random_program(random.Random(number).randint)
+        graph = graph_of(case)
+        sizes = [prod(n.shape).evaluate(dict(run)) for n in graph.nodes for run in case.dims]
+        assert max(sizes) <= LARGEST
 
 
 @pytest.mark.fuzz
