@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from luminal.search.cache import CHECK_EVERY, Cache, digest
+from luminal.search.cache import CHECKED, Cache, digest
 
 
 def test_stores_and_finds(tmp_path: Path) -> None:
@@ -36,15 +36,14 @@ def test_damage_is_a_miss_and_is_removed(tmp_path: Path) -> None:
 
 def test_the_oldest_entries_go_first(tmp_path: Path) -> None:
     cache = Cache(tmp_path, limit_bytes=10_000)
-    cache._writes = 1
-    keys = [digest(n) for n in range(20)]
+    keys = [f"{n:038x}ff" for n in range(20)]
     for n, key in enumerate(keys):
         cache.put("object", key, bytes(1000))
         path = tmp_path / "object" / key[:2] / key[2:]
         os.utime(path, (1000 + n, 1000 + n))
     cache.get("object", keys[0])
-    cache._writes = CHECK_EVERY  # the next one looks at the size
-    cache.put("object", digest("last"), b"")
+    assert len(cache.entries()) == 20  # the size is looked at now and then only
+    cache.put("object", "a" * 38 + CHECKED, b"")
     left = [cache.get("object", k) is not None for k in keys]
     assert left[0] and left[-1] and not any(left[1:12])
     assert sum(size for _, size, _ in cache.entries()) <= 10_000

@@ -12,7 +12,16 @@ import torch
 from torch import Tensor
 from torch._decomp import core_aten_decompositions, get_decompositions
 
-from luminal.frontend.torch import bags, grouped, matrices, polynomials, sdpa, special, windows
+from luminal.frontend.torch import (
+    bags,
+    grouped,
+    matrices,
+    polynomials,
+    sdpa,
+    special,
+    strides,
+    windows,
+)
 from luminal.frontend.torch.encoder_layer import encoder_layer
 
 __all__ = ["table"]
@@ -61,4 +70,4 @@ def _builtin() -> dict[torch._ops.OperatorBase, Callable[..., object]]:
     for module in (special, polynomials, matrices, windows, bags):
         found |= module.table()
     found[aten._transformer_encoder_layer_fwd.default] = encoder_layer
-    return found
+    return found | strides.table(found)

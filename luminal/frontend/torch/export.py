@@ -24,7 +24,7 @@ from luminal.frontend.torch.export_sizes import right_at_one
 from luminal.frontend.torch.layout import DTYPES
 from luminal.frontend.torch.nodes import is_scalar_math, name_of, value_of
 from luminal.frontend.torch.phases import Phase, split
-from luminal.frontend.torch.prepass import nearest
+from luminal.frontend.torch.prepass import interpolate
 from luminal.frontend.torch.symbols import SYMBOLIC, Symbols
 from luminal.frontend.torch.translate import Translator, refusal
 from luminal.frontend.traced import Dim, Leaf, Traced
@@ -58,7 +58,7 @@ def trace_model(model: Any, example_inputs: Any, dynamic_shapes: Any) -> Traced:
                             "Try without dynamic_shapes.")  # fmt: skip
     else:
         program = model
-    decompositions = {**table(), **dict.fromkeys(_NEAREST, nearest)}
+    decompositions = {**table(), **dict.fromkeys(_NEAREST, interpolate)}
     with torch.no_grad(), _config.patch(backed_size_oblivious=True):
         with _explained():
             program = program.run_decompositions(decompositions)

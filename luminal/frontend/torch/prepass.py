@@ -12,9 +12,12 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._prims_common import suggest_memory_format
 from torch.fx import GraphModule, Node
 
-__all__ = ["nearest", "prepass", "writes"]
+from luminal.frontend.torch.strides import laid_out_like
+
+__all__ = ["interpolate", "prepass", "writes"]
 
 _DROPOUTS = {
     F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F.feature_alpha_dropout,
@@ -39,8 +42,8 @@ def prepass(gm: GraphModule) -> str | None:
         if _is_inactive_dropout(node):
             node.replace_all_uses_with(node.args[0])
             gm.graph.erase_node(node)
-        elif node.target is F.interpolate and _argument(node, 3, "mode", "nearest") == "nearest":
-            node.target = nearest
+        elif node.target is F.interpolate:
+            node.target = interpolate
     gm.recompile()
     return None
 
@@ -86,26 +89,28 @@ def _inactive(node: Node) -> bool:
     return valid and not in_place and (training is False or p == 0) and bool(node.args)
 
 
-def nearest(
+def interpolate(
     x: Tensor, size: int | Sequence[int] | None = None,
     scale_factor: float | Sequence[float] | None = None, mode: str = "nearest",
     align_corners: bool | None = None, recompute_scale_factor: bool | None = None,
     antialias: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Nearest interpolation with the index arithmetic of ATen's CPU kernel."""
-    rank = x.dim() - 2
-    if size is None and not recompute_scale_factor and scale_factor is not None and rank > 0:
+    """Interpolation; nearest with the index arithmetic, all with the strides of ATen's kernels."""
+    rank, out = x.dim() - 2, x
+    scaled = size is None and not recompute_scale_factor and scale_factor is not None
+    if mode == "nearest" and scaled and rank > 0:
         per_dim = isinstance(scale_factor, Sequence)
         factors = list(scale_factor) if per_dim else [scale_factor] * rank
         for d, factor in enumerate(factors):
             extent = x.shape[2 + d]
             count = int(extent * factor)
             if count != extent:
-                x = x.index_select(2 + d, _sources(count, 1.0 / factor, extent, x.device))
-        return x
-    return F.interpolate(
+                out = out.index_select(2 + d, _sources(count, 1.0 / factor, extent, x.device))
+        return laid_out_like(out, x)
+    out = F.interpolate(
         x, size, scale_factor, mode, align_corners, recompute_scale_factor, antialias
     )
+    return out.contiguous(memory_format=suggest_memory_format(x))
 
 
 def _sources(count: int, step: float, extent: int, device: torch.device) -> Tensor:

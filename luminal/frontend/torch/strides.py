@@ -1,0 +1,103 @@
+"""Decompositions whose results lie in memory as ATen's do, where PyTorch's own lose the order.
+
+In: tensors of any strides. Out: the same values as PyTorch's decompositions give, channels_last for
+channels_last operands, or with the strides that are asked for; never an operand itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+from torch._prims_common import suggest_memory_format
+
+__all__ = ["laid_out_like", "table"]
+
+
+def laid_out_like(out: Tensor, x: Tensor) -> Tensor:
+    """A copy of `out`, channels_last if x is, else contiguous: ATen's `suggest_memory_format`."""
+    return out.clone(memory_format=suggest_memory_format(x))
+
+
+def _keeping(function: Callable[..., object], last: bool = True) -> Callable[..., object]:
+    """`function` with results that are contiguous, or (if `last`) channels_last as its first
+    operand is."""
+
+    def decomposition(x: Tensor, *args: object, **kwargs: object) -> object:
+        out = function(x, *args, **kwargs)
+        layout = suggest_memory_format(x) if last else torch.contiguous_format
+        if isinstance(out, Tensor):
+            return out.contiguous(memory_format=layout)
+        if out is NotImplemented:
+            return out
+        fitting = (layout if o.dim() == x.dim() else torch.contiguous_format for o in out)
+        return tuple(o.contiguous(memory_format=f) for o, f in zip(out, fitting, strict=True))
+
+    return decomposition
+
+
+def _regular(overload: torch._ops.OpOverload) -> Callable[..., object]:
+    """`overload` of a first operand that is contiguous or channels_last."""
+
+    def decomposition(x: Tensor, *args: object, **kwargs: object) -> object:
+        layout = suggest_memory_format(x)
+        if x.is_contiguous(memory_format=layout):
+            return NotImplemented
+        return overload(x.contiguous(memory_format=layout), *args, **kwargs)
+
+    return decomposition
+
+
+def _copy_strided(x: Tensor, strides: Sequence[int]) -> object:
+    if not all(isinstance(n, int) for n in (*x.shape, *strides)):
+        return NotImplemented
+    order = sorted(range(x.dim()), key=lambda d: (-strides[d], x.shape[d] == 1))
+    expected = 1
+    for d in reversed(order):
+        if x.shape[d] != 1 and strides[d] != expected:
+            return NotImplemented  # gaps or overlaps
+        expected *= x.shape[d]
+    back = sorted(range(x.dim()), key=order.__getitem__)
+    return x.permute(order).clone(memory_format=torch.contiguous_format).permute(back)
+
+
+def _roll(x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> object:
+    """As ATen's kernel, whose result has the strides of the last concatenation."""
+    if suggest_memory_format(x) == torch.contiguous_format or not dims or x.numel() == 0:
+        return NotImplemented
+    for shift, dim in zip(shifts, dims, strict=True):
+        start = -shift % x.shape[dim]
+        x = torch.cat([x.narrow(dim, start, x.shape[dim] - start), x.narrow(dim, 0, start)], dim)
+    return x
+
+
+def _channel_shuffle(x: Tensor, groups: int) -> Tensor:
+    shuffled = x.unflatten(1, (groups, -1)).transpose(1, 2).flatten(1, 2)
+    return laid_out_like(shuffled, x)
+
+
+def table(
+    found: dict[torch._ops.OperatorBase, Callable[..., object]],
+) -> dict[torch._ops.OperatorBase, Callable[..., object]]:
+    """The decompositions, by overload; some of them are those `found` so far, with the layout."""
+    aten = torch.ops.aten
+    keeping = (
+        aten.adaptive_max_pool2d.default, aten.adaptive_max_pool3d.default,
+        aten.max_unpool2d.default, aten.native_batch_norm.default,
+        aten._batch_norm_with_update_functional.default,
+    )  # fmt: skip
+    regular = (
+        aten._native_batch_norm_legit.default, aten._native_batch_norm_legit.no_stats,
+        aten._native_batch_norm_legit_functional.default,
+        aten._native_batch_norm_legit_no_training.default,
+    )  # fmt: skip
+    return {
+        **{o: _keeping(found[o]) for o in keeping},
+        **{o: _regular(o) for o in regular},
+        aten.baddbmm.default: _keeping(found[aten.baddbmm.default], last=False),
+        aten.grid_sampler_3d.default: _keeping(found[aten.grid_sampler_3d.default], last=False),
+        torch.ops.prims.copy_strided.default: _copy_strided,
+        aten.roll.default: _roll,
+        aten.channel_shuffle.default: _channel_shuffle,
+    }
