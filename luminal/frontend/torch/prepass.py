@@ -103,7 +103,8 @@ def interpolate(
         factors = list(scale_factor) if per_dim else [scale_factor] * rank
         for d, factor in enumerate(factors):
             extent = x.shape[2 + d]
-            count = int(extent * factor)
+            whole = float(factor).is_integer()  # a size that is symbolic stays so
+            count = extent * int(factor) if whole else int(extent * factor)
             if count != extent:
                 out = out.index_select(2 + d, _sources(count, 1.0 / factor, extent, x.device))
         return laid_out_like(out, x)
