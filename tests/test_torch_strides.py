@@ -56,3 +56,17 @@ def test_results_lie_in_memory_as_eager_s(case, order):
     for a, b in zip(*(torch.utils._pytree.tree_leaves(v) for v in (got, want)), strict=True):
         assert check_significant_strides(a, b, only_cuda=False)[0], (a.stride(), b.stride())
         assert (a.data_ptr() == x.data_ptr()) == (b.data_ptr() == x.data_ptr())
+
+
+@pytest.mark.parametrize("order", ["plain", "last"])
+def test_resizing_by_a_whole_factor_compiles_once_for_all_sizes(order):
+    torch._dynamo.utils.counters.clear()
+    resize = lambda x: F.interpolate(x, scale_factor=2.0)  # noqa: E731
+    options = {"executor": "oracle", "fallback": "error"}
+    fast = torch.compile(resize, backend="luminal", dynamic=True, options=options)
+    for n in (4, 6, 7):
+        x = ORDERS[order](torch.randn(2, 3, n, n))
+        with torch.no_grad():
+            got, want = fast(x), resize(x)
+        assert torch.equal(got, want) and got.stride() == want.stride()
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1

@@ -186,8 +186,11 @@ def _masked_fill(call: Call, x: Tensor, mask: Tensor, value: Operand) -> Tensor:
 
 
 @op("clamp")
-def _clamp(call: Call, x: Tensor, low: float | None = None, high: float | None = None) -> Tensor:
-    return F.clamp(cast(x, call.dtype), low, high)
+def _clamp(
+    call: Call, x: Tensor, low: float | Expr | None = None, high: float | Expr | None = None
+) -> Tensor:
+    ends = [as_dtype(e, call.dtype) if isinstance(e, Expr) else e for e in (low, high)]
+    return F.clamp(cast(x, call.dtype), *ends)
 
 
 @op("clamp.Tensor")
