@@ -1,6 +1,7 @@
 """One compilation for all sizes, 1 among them, in any order; eager's results where 1 is special."""
 
 import itertools
+import math
 import sys
 from pathlib import Path
 
@@ -122,6 +123,57 @@ def test_other_backends_are_left_alone():
         run(torch.randn(b, 4))
     assert compiled == [False, False]
     assert not torch.fx.experimental._config.backed_size_oblivious
+
+
+def heads(x, y):
+    """Attention over another input whose batch is the same by the program alone."""
+    b = x.shape[0]
+    q, k = (t.view(b, -1, 2, 3).transpose(1, 2) for t in (x, y))
+    return F.scaled_dot_product_attention(q, k, k).transpose(1, 2).reshape(b, -1, 6)
+
+
+RELATED = {
+    "heads": (heads, lambda b, s: (torch.randn(b, s, 6), torch.randn(b, 4, 6))),
+    "quotient": (
+        lambda x, y: x.view(y.shape[0], x.shape[0] // y.shape[0], -1).sum(1) + y,
+        lambda b, s: (torch.randn(b * s, 6), torch.randn(b, 6)),
+    ),
+    "product": (
+        lambda x, y: x.reshape(-1, x.shape[-1]) @ y.reshape(x.shape[-1], -1),
+        lambda b, s: (torch.randn(b, s, 6), torch.randn(b, 4, 6)),
+    ),
+    "halves": (
+        lambda x, y: x[: x.shape[0] // 2 * 2].view(x.shape[0] // 2, 2, -1).sum(1) + y.mean(),
+        lambda b, s: (torch.randn(b + 1, s), torch.randn(b)),
+    ),
+    "floats": (
+        lambda x, y: x * x.shape[1] ** -0.5 + y.sum() / float(x.shape[0] + 1)
+        + torch.full((x.shape[1], 1), math.sqrt(x.shape[0] * x.shape[1]) / x.shape[0]),
+        lambda b, s: (torch.randn(b, s, 6), torch.randn(b)),
+    ),
+    "joined": (
+        lambda x, y: torch.cat([x, y]).split([x.shape[0], y.shape[0]])[1] * x.shape[0],
+        lambda b, s: (torch.randn(b, 6), torch.randn(s, 6)),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dynamic", [True, None])
+@pytest.mark.parametrize("name", RELATED)
+def test_sizes_that_depend_on_each_other(name, dynamic):
+    sizes = [(2, 4), (3, 5), (2, 6), (1, 4), (3, 1)]
+    assert run_sizes(*RELATED[name], sizes, dynamic) <= 5
+
+
+def test_what_is_compiled_for_size_0():
+    """It has a graph of its own: others take their sizes for positive."""
+    sizes = [(3,), (1,), (0,), (2,)]
+    assert run_sizes(lambda x: x.exp() + 1, lambda b: (torch.randn(b, 4),), sizes) == 2
+
+
+def test_sizes_that_an_operator_refuses_are_no_error(capfd):
+    run_sizes(lambda x: x.unfold(0, 2, 2).sum(-1), lambda b: (torch.randn(b, 3),), [(4,), (7,)])
+    assert "unfold" not in capfd.readouterr().err
 
 
 @pytest.mark.slow

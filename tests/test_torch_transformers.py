@@ -54,7 +54,7 @@ def test_forward(name):
             given = tiny.inputs(name, batch, length)
             for got, want in zip(tensors(run(**given)), tensors(model(**given)), strict=True):
                 assert_equal(got, want)
-    if name not in (*MIXTURES, "whisper"):  # the second size of whisper is refused as a whole
+    if name not in MIXTURES:
         assert not any(r.fallback for r in luminal.torch.reports())
 
 

@@ -18,7 +18,7 @@ from luminal.frontend.torch.fingerprint import fingerprint, shape_environment
 from luminal.frontend.torch.options import Options, parse
 from luminal.frontend.torch.prepass import prepass, writes
 from luminal.frontend.torch.recall import Recorder, recall
-from luminal.frontend.torch.sizes import attempt, check_sizes, install
+from luminal.frontend.torch.sizes import attempt, check_sizes, exclude_empty, install
 from luminal.frontend.torch.wrapper import direct
 
 __all__ = ["backend"]
@@ -44,6 +44,7 @@ def _compiled(
     key = fingerprint(gm, example_inputs, config) if _may_recall(chosen, config) else None
     found = recall(key, example_inputs, config, chosen.freeze) if key is not None else None
     if found is not None:
+        exclude_empty(gm, shape_environment())
         return direct(found)
     recorder = Recorder.start(key)
     check_sizes(gm, shape_environment(), writes(gm))

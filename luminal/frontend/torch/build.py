@@ -23,6 +23,7 @@ from luminal.frontend.torch.phases import Split, split
 from luminal.frontend.torch.recipe import Function, bind
 from luminal.frontend.torch.reports import Report, record, warn_once
 from luminal.frontend.torch.runner import compile_part
+from luminal.frontend.torch.sizes import convert_as_usual
 from luminal.frontend.torch.symbols import Symbols
 from luminal.frontend.torch.translate import Translator, refusal
 
@@ -48,6 +49,7 @@ class _Builder:
             parts = self._parts_or_none(found)
             if parts is not None and self._compile(found, parts):
                 break
+            convert_as_usual()
         else:
             self._refuse_all("too many attempts")
             found = split(self.gm.graph, self.symbols, self._supports, set(self.refused))

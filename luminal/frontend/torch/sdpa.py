@@ -52,7 +52,8 @@ def _scale(q: Tensor, scale: float | None) -> float:
 def _like_query(out: Tensor, q: Tensor) -> Tensor:
     """`out` with dense strides in the order of the query's: ATen's kernels preserve it."""
     if q.stride(-3) < q.stride(-2):
-        return out.transpose(1, 2).contiguous().transpose(1, 2)
+        plain = torch.contiguous_format  # not `contiguous`, which leaves the strides of size 1
+        return out.transpose(1, 2).clone(memory_format=plain).transpose(1, 2)
     return out
 
 

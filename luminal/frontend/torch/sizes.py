@@ -9,6 +9,7 @@ Nothing is changed for other backends.
 from __future__ import annotations
 
 import itertools
+import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,11 +23,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.fx import GraphModule, Interpreter, Node
 from torch.fx.experimental import _config as settings
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils._sympy.numbers import int_oo
 
 from luminal.frontend.torch.collector import resting
 from luminal.frontend.torch.reports import count, forget
 
-__all__ = ["attempt", "check_sizes", "install"]
+__all__ = ["attempt", "check_sizes", "convert_as_usual", "exclude_empty", "install"]
 
 _MOST_SIZES = 4
 _OTHER = (5, 7, 11, 13)
@@ -127,20 +129,33 @@ def attempt() -> Iterator[None]:
         raise
 
 
+def convert_as_usual() -> None:
+    """Makes Dynamo convert the frame again as usual if sizes were taken for general: what cannot
+    be compiled may be due to sizes that are equal, which the usual way takes for one."""
+    if _STATE.active and _STATE.met:
+        raise _Diverges
+
+
+def exclude_empty(gm: GraphModule, environment: Any) -> list[sympy.Symbol]:
+    """Excludes size 0, as Dynamo does; returns the symbols that were taken for general."""
+    if not _STATE.active or environment is None:
+        return []
+    free = [s for s in _symbols(gm) if s not in environment.replacements]
+    for symbol in free:
+        if environment.backed_var_to_val[symbol] > 0:  # no guard: s >= 1 is true for sympy
+            environment.constrain_symbol_range(symbol, 1, int_oo)
+    return free
+
+
 def check_sizes(gm: GraphModule, environment: Any, writes: bool) -> None:
     """Excludes size 0; raises an error where the graph would be wrong at size 1."""
-    if not _STATE.active or environment is None:
-        return
-    values = environment.backed_var_to_val
-    free = [s for s in _symbols(gm) if s not in environment.replacements]
+    free = exclude_empty(gm, environment)
     if not free:
         return
+    values = environment.backed_var_to_val
     _STATE.met = True
     if len(free) > _MOST_SIZES or writes or environment.deferred_runtime_asserts:
         raise _Diverges
-    for symbol in free:
-        if values[symbol] > 0:
-            environment.evaluate_expr(sympy.Ge(symbol, 1))
     for ones in itertools.product((False, True), repeat=len(free)):
         sizes = {
             s: sympy.Integer(1) if one else values[s] if values[s] > 1 else sympy.Integer(other)
@@ -167,6 +182,17 @@ def _numbers(value: object) -> Sequence[object]:
     return (value,)
 
 
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """PyTorch logs, with a traceback, when an operator refuses sizes; here that is an answer."""
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    before, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = before
+
+
 class _Replay(Interpreter):
     """Runs Dynamo's graph on tensors without data, at given sizes, and compares it with what was
     traced: every shape, and the strides of results and the storage that they share. Writes differ:
@@ -180,7 +206,7 @@ class _Replay(Interpreter):
     def compare(self) -> None:
         mode = FakeTensorMode(allow_non_fake_inputs=True)
         inputs = self.module.graph.find_nodes(op="placeholder")
-        with mode:
+        with mode, _quiet():
             given = [self._input(n.meta["example_value"]) for n in inputs]
             results = self.run(*given)
         output = next(iter(reversed(self.module.graph.nodes)))

@@ -6,6 +6,7 @@ the ranges of the shape environment, and Python source over the symbols' names.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -214,7 +215,28 @@ def _specialise(environment: Any) -> None:
             continue
         if len(e.free_symbols) > 1 and not (e.rhs.is_Integer and e.rhs != 0):
             continue
+        if not _restricts(e, environment):
+            continue
         for symbol in sorted(e.free_symbols, key=str):
             value = environment.backed_var_to_val.get(symbol)
             if value is not None and symbol not in environment.replacements:
                 environment.evaluate_expr(sympy.Eq(symbol, value))
+
+
+def _restricts(equation: sympy.Eq, environment: Any) -> bool:
+    """False if an equation holds at several multiples of the sizes that were traced, all those that
+    the other guards admit: it says nothing that they do not, as n // (n // m) == m if m divides n.
+    """
+    symbols = sorted(equation.free_symbols, key=str)
+    values = [environment.backed_var_to_val.get(s) for s in symbols]
+    if len(symbols) not in (2, 3) or None in values:
+        return True
+    others = [g.expr for g in environment.guards if g.expr != equation]
+    admitted = 0
+    for factors in itertools.product((1, 2, 3), repeat=len(symbols)):
+        sizes = {s: v * f for s, v, f in zip(symbols, values, factors, strict=True)}
+        if not any(g.subs(sizes) == sympy.false for g in others):
+            admitted += len(set(factors)) > 1
+            if equation.subs(sizes) == sympy.false:
+                return True
+    return not admitted

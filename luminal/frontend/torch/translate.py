@@ -21,7 +21,8 @@ from luminal.frontend.torch.layout import DTYPES, PARTS, input_tensor, memory_or
 from luminal.frontend.torch.nodes import has_effect, is_scalar_math, tensors_of, value_of, view_base
 from luminal.frontend.torch.part import OutputSpec, Part
 from luminal.frontend.torch.phases import Phase
-from luminal.frontend.torch.symbols import SYMBOLIC, Symbols, free_symbols
+from luminal.frontend.torch.scalars import float_of
+from luminal.frontend.torch.symbols import SYMBOLIC, Symbols, free_symbols, sympy_of
 from luminal.frontend.views import permute
 from luminal.ir.expr import Expr, to_expr
 from luminal.ir.view import Shape, View, axes_of
@@ -169,6 +170,8 @@ class Translator:
             expr = self.symbols.expr(value)
             return expr if expr.value is None else expr.value
         if isinstance(value, SYMBOLIC):
+            if free_symbols(value) and isinstance(value, torch.SymFloat):
+                return float_of(sympy_of(value), self.symbols)
             if free_symbols(value):
                 raise UnsupportedError("[torch] a scalar that is not a size.")
             return float(value) if isinstance(value, torch.SymFloat) else bool(value)

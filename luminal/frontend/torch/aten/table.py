@@ -75,6 +75,10 @@ class Call:
         """The size of a dimension, the traced one if it is symbolic."""
         return dim.evaluate(self.symbols.hints())
 
+    def equal(self, a: Expr, b: Expr) -> bool:
+        """True if two sizes, which tracing found to be equal, have the same traced value."""
+        return self.size(a) == self.size(b)
+
     def ready(self, x: object, dtype: DType | None = None) -> Tensor:
         """A tensor or number in `dtype` (the result's), broadcast to the result's shape."""
         want = self.dtype if dtype is None else dtype

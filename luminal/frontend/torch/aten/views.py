@@ -12,8 +12,8 @@ from luminal.errors import UnsupportedError
 from luminal.frontend import functional as F
 from luminal.frontend.tensor import Tensor, cast
 from luminal.frontend.torch.aten.table import Call, op
-from luminal.frontend.views import slice_
-from luminal.ir.expr import Expr, ExprLike, const, is_nonnegative, minimum, to_expr
+from luminal.frontend.views import reshape, slice_
+from luminal.ir.expr import Expr, ExprLike, const, is_nonnegative, minimum, prod, to_expr
 from luminal.ir.view import View, axes_of
 
 __all__: list[str] = []
@@ -21,6 +21,8 @@ __all__: list[str] = []
 
 @op("view", "_unsafe_view", "reshape", "view_copy", "_reshape_alias")
 def _view(call: Call, x: Tensor, *size: object) -> Tensor:
+    if prod(x.dims) != prod(call.dims) and call.equal(prod(x.dims), prod(call.dims)):
+        return x.through(reshape(x.dims, call.dims))  # equal because a guard says what divides what
     return F.reshape(x, *call.dims)
 
 
