@@ -7,6 +7,7 @@ docs/benchmarks.md, with a plot beside it, unless --dry is given.
 import argparse
 import datetime
 import os
+import pickle
 import platform
 import subprocess
 import sys
@@ -73,18 +74,23 @@ def attention_rows(seconds: float) -> Iterator[Row]:
 
 
 def search_lines(seconds: float, model: str, full_s: float, dry: bool) -> Iterator[str]:
-    """Search "off", "fast" and "full" for each model; a chart of how the best time fell."""
-    results = []
+    """Search "off", "fast" and "full" for each model; a chart of how the best time fell. What an
+    earlier run found for the other models is kept in build/levels, and shown too."""
+    folder, results = ROOT / "build" / "levels", []
+    folder.mkdir(parents=True, exist_ok=True)
     for name, build in WORK.items():
-        if model not in name:
-            continue
-        try:
-            results.append(compare(name, build, seconds, full_s))
-        except Exception as error:  # a model that cannot be built is a row with the reason
-            results.append((Row(name, {}), {"off": Level(problem=f"{error}"[:120])}))
-        print(*level_lines(results[-1:]), sep="\n", flush=True)
-        if not dry:  # kept as it grows: a long run may be cut short
-            curve_plot(results, ROOT / "docs" / "search.svg")
+        kept = folder / f"{name.replace('/', '-')}.pickle"
+        if model in name:
+            try:
+                result = compare(name, build, seconds, full_s)
+            except Exception as error:  # a model that cannot be built is a row with the reason
+                result = Row(name, {}), {"off": Level(problem=f"{error}"[:120])}
+            kept.write_bytes(pickle.dumps(result))
+            print(*level_lines([result]), sep="\n", flush=True)
+        if kept.exists():
+            results.append(pickle.loads(kept.read_bytes()))
+    if not dry:
+        curve_plot(results, ROOT / "docs" / "search.svg")
     yield from level_lines(results)
 
 
