@@ -18,7 +18,7 @@ from luminal.search.roles import waste
 from luminal.search.schedule import Candidate, candidates
 from luminal.search.strategy import Trial
 from luminal.workbench import run_trial
-from tests.search_kernels import AVX2, AVX512, SSE, ZOO, Case
+from tests.search_kernels import AVX2, AVX512, SSE, ZOO, Case, matmul
 from tests.test_ir_layout import is_valid
 
 HEAVY = ("matmul big", "conv stem", "attention symbolic")
@@ -144,6 +144,26 @@ def test_there_are_chunks_for_every_core(name: str) -> None:
     chunks = prod(-(-sizes[i.axis] // i.tile) for i in found.schedule.items
                   if isinstance(i, Loop) and i.grid)  # fmt: skip
     assert 4 * AVX512.cores <= chunks <= 64 * AVX512.cores
+
+
+def _summed_inside(c: Candidate) -> list[int]:
+    """Parts of a sum over k that loops inside of a panel of lanes, but around rows, run through."""
+    loops = [i for i in c.schedule.items if isinstance(i, Loop)]
+    axes = [i.axis for i in loops]
+    return [i.tile for at, i in enumerate(loops)
+            if i.axis == "k" and "n" in axes[:at] and "m" in axes[at:]]  # fmt: skip
+
+
+def test_a_long_sum_is_parted_inside_of_a_panel() -> None:
+    assert _summed_inside(options(matmul(256, 1024, 4096, transposed=True), AVX512)[0]) == [2048]
+    assert _summed_inside(options(matmul(256, 1024, 5632, transposed=True), AVX512)[0]) == [1888]
+    assert not _summed_inside(options(matmul(256, 1024, 2048, transposed=True), AVX512)[0])
+    case = matmul(130, 50, 2100, transposed=True)
+    target = replace(SSE, vector_bits=512, vector_registers=32)
+    parted = next(c for c in options(case, target) if _summed_inside(c) == [1056])
+    kernel, buffers = replace(case.kernel, schedule=parted.schedule), with_layouts(case, parted)
+    trial = Trial(kernel, tuple(buffers.values()), (), 0, check=True)
+    assert run_trial((trial, target, 1, 0)).error == ""
 
 
 def test_register_tiles_fit() -> None:

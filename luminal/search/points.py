@@ -24,6 +24,7 @@ BODY_LIMIT = 224
 CACHE_WAYS = 8
 DOT_UNROLL = 32
 K_BLOCK = 512
+PANEL_BLOCK = 2048
 ROW_BLOCK = 256
 PANEL_ROWS = 192
 COLUMN_BLOCK = 512
@@ -159,7 +160,7 @@ class _Choice:
     @property
     def by_rows(self) -> bool:
         """True if blocks of rows are the outer loops."""
-        return bool(self.block and self.roles.reuse) or bool(self.copies)
+        return bool(self.copies) or (self.roles.reuse and 0 < self.block <= K_BLOCK)
 
     @property
     def width(self) -> int:
@@ -183,18 +184,23 @@ class _Choice:
             found.append(replace(first, unroll=unroll * 2, extra=0.02))
             found += [replace(first, copies=(), extra=0.3)] if copies else []
             found += [replace(first, panels=roles.packed, extra=0.1)] if made else []
-        if self._can_block():
-            deep_enough = facts.extent(roles.deep[0]) >= 4 * K_BLOCK and rows >= 64
-            found.append(replace(first, block=K_BLOCK, extra=-0.06 if deep_enough else 0.03))
+        for most in (K_BLOCK,) if copies else (K_BLOCK, PANEL_BLOCK):
+            if self._can_block(most):  # in blocks of rows, or inside of a panel of lanes
+                long, few = facts.extent(roles.deep[0]), rows < 128 or bool(copies)
+                spills = long * self.width * 4 > facts.target.l2_bytes * LOCAL_SHARE
+                pays = few and long >= 4 * K_BLOCK if most == K_BLOCK else spills and not few
+                extra = -0.06 if pays and rows >= 64 else 0.03
+                block = -(-long // -(-long // most) // 16) * 16
+                found.append(replace(first, block=block, extra=extra))
         for c in found:
             yield c if c._fits() else replace(c, copies=(), panels=(), extra=c.extra + 4.0)
 
-    def _can_block(self) -> bool:
-        """True if partial sums may wait in the output: a wide float store of one long sum."""
+    def _can_block(self, most: int) -> bool:
+        """True if partial sums of `most` may wait in the output: a wide float store of one sum."""
         roles, sums, stores = self.roles, self.facts.tops(*self.nest.values), self.nest.stores
         if len(stores) != 1 or len(sums) != 1 or roles.window or len(roles.deep) != 1:
             return False
-        stored, long = stores[0].buffer, self.facts.extent(roles.deep[0]) > K_BLOCK
+        stored, long = stores[0].buffer, self.facts.extent(roles.deep[0]) > most
         wide = stored.dtype.is_float and stored.dtype.bits >= 32 and stored.dtype == sums[0].dtype
         reread = any(a.buffer == stored for a in self.facts.loads(*self.nest.values))
         alone = sums[0].op == "sum" and not reread and not stored.alias and not roles.across
@@ -241,15 +247,16 @@ class _Choice:
         outer, inner = ([(a, 1) for a in axes] for axes in (r.outer, r.inner))
         lane: list[Step | Keep] = []
         if not r.across and r.lane not in dict(nest.rows):
-            lane = [(r.lane, self.width), *map(self._panel, self.panels)]
+            lane = [(r.lane, self.width)]
+        panels = [*map(self._panel, self.panels)] if lane else []
         rows = [(r.rows, self.tile.rows)] if r.rows is not None else []
+        block = [(r.deep[0], self.block)] if self.block else []
         if self.by_rows:
-            block = [(r.deep[0], self.block)] if self.block else []
             around = [(a, max(1, ROW_BLOCK // size) * size) for a, size in rows]
             copies = [self._copy(t, k) for t, k in self.copies]
-            steps = [*outer, *inner, *block, *around, *copies, *lane, *rows]
+            steps = [*outer, *inner, *block, *around, *copies, *lane, *panels, *rows]
         else:
-            steps = [*nest.rows, *outer, *lane, *inner, *rows]
+            steps = [*nest.rows, *outer, *lane, *block, *panels, *inner, *rows]
         grid = nest.rows or self._grid(steps)
         steps += self._summed()
         role = "acc" if r.across else "unroll"
