@@ -129,7 +129,9 @@ def closer(x: object, y: object, exact: Callable[[], object], position: int) -> 
         truth = truth.double()
     except (RuntimeError, NotImplementedError, TypeError):
         return False
-    if not torch.equal(x.isfinite(), y.isfinite()):
+    # eager's own steps in half precision may overflow where ours, in single precision, do not
+    model = truth.to(x.dtype) if x.dtype in HALVES else y
+    if not any(torch.equal(x.isfinite(), v.isfinite()) for v in (y, model)):
         return False
     errors = [(v.double() - truth).abs().nan_to_num(0, 0, 0).max().item() for v in (x, y)]
     scale = truth.abs().nan_to_num(0, 0, 0).max().item() * torch.finfo(x.dtype).eps
