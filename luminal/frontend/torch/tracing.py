@@ -21,7 +21,7 @@ from luminal.frontend.torch.decompositions import table
 from luminal.frontend.torch.options import Options
 from luminal.frontend.torch.recipe import Recipe
 from luminal.frontend.torch.reports import Report, record
-from luminal.frontend.torch.wrapper import Notes, wrap
+from luminal.frontend.torch.wrapper import Notes, left_its_base, wrap
 
 __all__ = ["Traced", "run_whole", "trace"]
 
@@ -44,6 +44,8 @@ Traced = tuple[Callable[..., object], Recipe | None]
 
 def trace(gm: GraphModule, example_inputs: Sequence[object], chosen: Options) -> Traced:
     """Traces and compiles one graph."""
+    if any(map(left_its_base, example_inputs)):  # PyTorch's fake inputs would still share memory
+        return run_whole(gm, "set_ gave a view that is an input other memory", chosen), None
     notes = Notes(tuple(example_inputs))
     compile_graph = aot_autograd(
         fw_compiler=_compiler("forward", notes, chosen),

@@ -14,7 +14,7 @@ from torch.fx import GraphModule
 
 from luminal.frontend.torch.recipe import Recipe, unboxed
 
-__all__ = ["Notes", "direct", "wrap"]
+__all__ = ["Notes", "direct", "left_its_base", "wrap"]
 
 Function = Callable[..., Any]
 Overlap = frozenset[tuple[int, int, int]]
@@ -103,6 +103,15 @@ def _checking(
         return compiled(*args)
 
     return torch._dynamo.disable(run, reason="compiled by luminal")
+
+
+def left_its_base(value: object) -> bool:
+    """True of a view that no longer lies in its base's memory, because of `set_`."""
+    if not isinstance(value, torch.Tensor) or value._base is None:
+        return False
+    if value.layout != torch.strided or value._base.layout != torch.strided:
+        return False
+    return value.untyped_storage()._cdata != value._base.untyped_storage()._cdata
 
 
 def _span(tensor: torch.Tensor) -> tuple[int, int]:
