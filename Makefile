@@ -31,7 +31,7 @@ demo: $(VENV)/base
 	$(BIN)/python examples/demo.py
 
 test: $(VENV)/dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 nightly: $(VENV)/dev
 	$(BIN)/python -m pytest -m nightly
