@@ -1,9 +1,10 @@
 """`luminal.torch`: the backend of torch.compile, what became of each graph, and `verify`. Needs
 PyTorch.
 
->>> import luminal.torch
->>> luminal.torch.reports()
-[]
+>>> import torch, luminal.torch
+>>> double = torch.compile(lambda x: x * 2, backend="luminal")
+>>> double(torch.ones(3)).tolist(), luminal.torch.reports()[-1].parts
+([2.0, 2.0, 2.0], 1)
 """
 
 from collections.abc import Callable, Mapping, Sequence
