@@ -15,6 +15,7 @@ from luminal.ir.plan import Buffer, Kernel, Loop, Reg, Schedule, Store
 from luminal.ir.target import Target
 from luminal.ir.term import Term, load
 from luminal.runtime.device import host_target
+from luminal.runtime.memory import constant_array
 from tests.loopir_interp import Interpreter
 from tests.native_case import run_native
 
@@ -101,7 +102,7 @@ class Case:
     ) -> Function:
         """Interprets (or compiles) the lowered kernel and compares every written buffer."""
         function = lower(kernel, HOST, self.buffers, "k") if native else self.lowered(kernel)
-        memory = {n: pack(b, self.buffers[n].layout).copy() for n, b in self.bits.items()}
+        memory = {n: _memory(self.buffers[n], b) for n, b in self.bits.items()}
         if native:
             failed = run_native(function, HOST, memory, self.dims)
         else:
@@ -115,3 +116,10 @@ class Case:
             assert len(got) == size(b.shape, b.layout).evaluate(self.dims)
             np.testing.assert_allclose(got, want, rtol, atol, err_msg=repr(kernel.schedule))
         return function
+
+
+def _memory(buffer: Buffer, bits: np.ndarray) -> np.ndarray:
+    """The bits as they lie in memory, a fresh flat array."""
+    if buffer.dtype.bits < 8:
+        return constant_array(buffer, bits).copy().reshape(-1)
+    return pack(bits, buffer.layout).copy()

@@ -21,7 +21,7 @@ from luminal.codegen.loopir import (
     Store,
     Value,
 )  # fmt: skip
-from luminal.ir.dtype import DType
+from luminal.ir.dtype import DType, i32
 from luminal.ir.numeric import apply, cast, decode, encode, value_dtype
 
 PLAIN = {"sub": np.subtract, "div": np.divide}
@@ -145,6 +145,10 @@ class Interpreter:
                 return np.max(args[0], keepdims=True)
             case "shuffle":
                 return np.concatenate(args)[list(s.attr)]
+            case "field":
+                at, count, signed = s.attr
+                bits = args[0].astype(np.int64) >> at & (1 << count) - 1
+                return (bits - (signed * bits >> count - 1 << count)).astype(dtype.np)
             case "dot4":
                 wide = [a.astype(np.int64).reshape(-1, 4) for a in args[:2]]
                 return (args[2] + (wide[0] * wide[1]).sum(1)).astype(np.int32)
@@ -166,6 +170,8 @@ class Interpreter:
         mask = self.get(s.mask) if s.mask is not None else np.ones(len(where), bool)
         assert mask.shape == where.shape
         used = where[mask]
+        if s.dtype == i32 and memory.itemsize == 1:  # whole words of smaller elements
+            memory = memory.view(np.int32)
         memory = decode(memory, s.dtype).astype(value_dtype(s.dtype))
         assert ((used >= 0) & (used < memory.size)).all(), (s, used, memory.size)
         value = np.zeros(len(where), memory.dtype)

@@ -185,7 +185,21 @@ def dot_cases(lanes: int) -> list[Case]:
     return cases
 
 
-GROUPS = (binary_cases, division_cases, unary_cases, dot_cases)
+def field_cases(lanes: int) -> list[Case]:
+    """Bits from the first to the last, of words with all kinds of neighbours."""
+    cases = []
+    a = np.random.default_rng(lanes).integers(-(1 << 31), (1 << 31) - 1, lanes).astype(np.int32)
+    for at, count in ((0, 4), (4, 4), (12, 4), (28, 4), (0, 8), (24, 8), (6, 2)):
+        for signed in (0, 1):
+            bits = a.astype(np.int64) >> at & (1 << count) - 1
+            bits = np.where(signed and bits >> count - 1, bits - (1 << count), bits)
+            for dtype in (dt.f32, dt.i32, dt.f64):
+                wanted, attr = bits.astype(dtype.np), (at, count, signed)
+                cases.append(Case("field", [a], (dt.i32,), dtype, wanted, attr))
+    return cases
+
+
+GROUPS = (binary_cases, division_cases, unary_cases, dot_cases, field_cases)
 
 
 @pytest.mark.parametrize("target", runnable())

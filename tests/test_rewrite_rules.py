@@ -124,6 +124,9 @@ CASES: dict[str, Term] = {
     "factor_leaves_inner_loops": reduction(
         "sum", (J, K), mul(mul(at("a", I), at("b", J)), mul(at("c", K), x))
     ),
+    "addend_leaves_inner_loops": reduction(
+        "sum", (J, K), mul(at("c", K), add(mul(at("c", K), x), at("b", J)))
+    ),
     "integer_sum_narrows": cast(total(J, cast(mul(small, small), i64)), f64),
     "cast_of_wider_integer": cast(cast(mul(small, small), i64), f64),
     "common_power_cancels": mul(

@@ -14,7 +14,7 @@ CORE = (
     "ir/", "rewrite/", "search/", "codegen/", "runtime/", "compiler.py", "config.py", "errors.py",
     "debug.py", "__init__.py", "frontend/tensor.py", "frontend/functional.py",
 )  # fmt: skip
-CORE_LIMIT = 9_974
+CORE_LIMIT = 10_047
 STAGES = ("frontend", "rewrite", "search", "codegen", "runtime")
 
 

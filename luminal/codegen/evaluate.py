@@ -17,7 +17,7 @@ from luminal.codegen.terms import in_range
 from luminal.codegen.tile import Nest, Replica, Tile
 from luminal.errors import InternalError
 from luminal.ir.dtype import accumulator, boolean, i32, i64, u4
-from luminal.ir.expr import ZERO, Expr, const, is_nonnegative, to_expr
+from luminal.ir.expr import ZERO, Expr, const, floor_div, is_nonnegative, to_expr
 from luminal.ir.plan import Reg
 from luminal.ir.term import REDUCTIONS, Data, Term, data_atoms
 
@@ -82,6 +82,8 @@ class Evaluator:
                 return self._cond(t.expr, tile, u, mask)
             case "select":
                 return self._select(t, tile, u, mask)
+            case "cast" if (field := self._field(t, tile, u)) is not None:
+                return field
             case op if op in REDUCTIONS:
                 raise InternalError(f"[codegen] reduction used before it is computed: {t!r}.")
         op, terms = self._contracted(t)
@@ -193,6 +195,22 @@ class Evaluator:
                 if found is not None:
                     return found
         return self.memory.load(place, address, tile.lanes, needed, data_mask)
+
+    def _field(self, t: Term, tile: Tile, u: Replica) -> Operand | None:
+        """A cast of a nibble, the lanes 32 bits apart: some bits of every lane's word."""
+        source, dtype = t.args[0], t.args[0].dtype
+        if source.op != "load" or dtype.bits != 4 or dtype.is_float or tile.lane is None:
+            return None
+        place = self.places[source.buffer]
+        address = self.address(source, place, source.indices, tile, u)
+        base, (word, part) = address.base - to_expr(tile.lane) * 8, divmod(address.constant, 8)
+        whole = tile.lane not in base.variables() and not any(c % 8 for _, c in base.terms)
+        if address.stride is not None or not whole or not self._needs_no_mask(source):
+            return None
+        offset, mask = self.emit.index(floor_div(base, 8) + word), self.lane_mask(tile, u)
+        value = self.memory.read(place, offset, tile.lanes, mask, i32)
+        attr = (part * 4, 4, int(dtype.kind == "i"))
+        return self.emit.let("field", (value,), accumulator(t.dtype), tile.lanes, attr)
 
     def _transposed(self, t: Term, place: Place, tile: Tile, u: Replica) -> Operand | None:
         """A strided load as one of the columns of a square of row loads, if the steps of some

@@ -111,6 +111,24 @@ def _reduce(let: Let, a: Reg) -> str | Reg:
     return functools.reduce(both, rest, a)
 
 
+def _field(let: Let, a: Reg) -> str | Reg:
+    """Four bits become floats by a look-up where a register holds 16; what lies above them does
+    not matter there."""
+    at, count, signed = let.attr
+    target, emitter = ELEMENT[let.result.dtype.name], a.emitter
+    low = a.op("lshr", at) if at else a
+    if count == 4 and a.lanes == 16 and target == "float" and "avx512f" in emitter.flags:
+        values = (float(n - 16 * (signed and n > 7)) for n in range(16))
+        table = ", ".join(str(emitter.const(value, "float")) for value in values)
+        kind = Reg(emitter, f"<{table}>", "float", 16)
+        return emitter.call(kind.type, "llvm.x86.avx512.permvar.sf.512", kind, low)
+    if signed:
+        low = (a << (32 - count - at)).op("ashr", 32 - count)
+    elif at + count < 32:
+        low = low & ((1 << count) - 1)
+    return convert(low, "i32", let.result.dtype.name)
+
+
 # ---- dot products of bytes, exact for every input. x86 without VNNI splits bytes into even and odd
 # 16-bit lanes and uses pmaddwd: unlike pmaddubsw it never saturates, and the split of an operand
 # is shared by all its uses.
@@ -197,8 +215,8 @@ def _portable(a: Reg, b: Reg, c: Reg, unsigned: bool) -> Reg:
 
 
 _OTHERS: dict[str, Callable[..., str | Reg]] = {
-    "dot4": _dot4, "floordiv": _floored, "floormod": _floored, "fma": _fma, "max": _extreme,
-    "min": _extreme, "mod": _mod, "reduce_add": _reduce, "reduce_max": _reduce,
+    "dot4": _dot4, "field": _field, "floordiv": _floored, "floormod": _floored, "fma": _fma,
+    "max": _extreme, "min": _extreme, "mod": _mod, "reduce_add": _reduce, "reduce_max": _reduce,
     "shuffle": _shuffle,
     "cast": lambda let, a: convert(a, let.args[0].dtype.name, let.result.dtype.name),
     "exp2": lambda let, a: llvm_math.exp2(a),

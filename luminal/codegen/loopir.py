@@ -20,6 +20,7 @@ OPS = {
     "eq": "a == b", "and": "bools", "or": "bools", "not": "bool", "select": "c ? a : b",
     "exp2": "2 ** a", "log2": "base-2 logarithm", "sin": "sine", "sqrt": "square root",
     "recip": "1 / a", "cast": "to the dtype of the result, as ir/interp.py defines it",
+    "field": "attr (at, count, signed): `count` bits of an i32 from bit `at` on, as a number",
     "splat": "scalar to every lane", "lanes": "0, 1, 2, ... as a vector; no argument",
     "shuffle": "lanes `attr` of the concatenation of a and b",
     "reduce_add": "sum of the lanes, any order", "reduce_max": "maximum of the lanes; NaN wins",

@@ -84,16 +84,21 @@ class Memory:
         value = self.read(place, offset, width, mask)
         return self.emit.convert(value, accumulator(value.dtype))
 
-    def read(self, place: Place, offset: Operand, lanes: int, mask: Operand | None) -> Value:
+    def read(
+        self, place: Place, offset: Operand, lanes: int, mask: Operand | None,
+        storage: DType | None = None,
+    ) -> Value:  # fmt: skip
         """What lies at an offset, loaded as far out as stores and branches allow; a storage format
-        is decoded."""
-        emit, dtype = self.emit, loaded_dtype(place.dtype)
+        is decoded. With `storage` all is in units of that type."""
+        storage = storage or place.dtype
+        emit, dtype = self.emit, loaded_dtype(storage)
         floor = emit.depth if place.written and not place.local else place.write_level
         levels = [emit.level(a) for a in (offset, mask) if a is not None]
         level = max(min(floor, emit.depth), emit.branch_level, *levels)
-        key = ("load", place.name, place.version, lanes, key_of(offset), mask and key_of(mask))
+        at = (key_of(offset), mask and key_of(mask))
+        key = ("load", place.name, storage.name, place.version, lanes, *at)
         return emit.once(
-            level, key, dtype, lanes, lambda v: Load(v, place.name, place.dtype, offset, mask)
+            level, key, dtype, lanes, lambda v: Load(v, place.name, storage, offset, mask)
         )  # fmt: skip
 
     def _offset(self, address: Address, lanes: int, mask: Operand | None) -> Operand:

@@ -57,6 +57,24 @@ def factor_leaves_inner_loops(graph: EGraph, node: Choice) -> Iterator[int]:
             yield graph.make("sum", (graph.combine("mul", free, body),), node.dtype, outer)
 
 
+@_floats
+def addend_leaves_inner_loops(graph: EGraph, node: Choice) -> Iterator[int]:
+    """R7: Σ_{K,I} r·(a + f) = Σ_K (Σ_I r·a + f·Σ_I r), f free of I.
+
+    Reason: f (a minimum per block) is multiplied once per block, and Σ r may be shared. Condition:
+    as in R1."""
+    for inner in node.axes if len(node.axes) > 1 else ():
+        for part, others in factors(graph, node.args[0]):
+            free, rest = split(graph, "add", part, frozenset((inner,)))
+            r = graph.joined("mul", others)
+            if free is not None and rest is not None and r is not None:
+                bodies = graph.combine("mul", rest, r), r
+                a, b = (graph.make("sum", (x,), node.dtype, (inner,)) for x in bodies)
+                both = graph.combine("add", a, graph.combine("mul", free, b))
+                outer = tuple(a for a in node.axes if a != inner)
+                yield graph.make("sum", (both,), node.dtype, outer)
+
+
 def sum_of_invariant(graph: EGraph, node: Choice) -> Iterator[int]:
     """R2: Σ_K f = |K|·f, f free of K.
 
@@ -287,7 +305,8 @@ def _magnitude(graph: EGraph, c: int, depth: int) -> int:
 
 _SIZES = {"cast": max, "mul": math.prod, "add": sum, "select": lambda sizes: max(sizes[1:])}
 RULES: dict[str, tuple[Rule, ...]] = {
-    "sum": (factor_leaves_sum, factor_leaves_inner_loops, sum_of_invariant, sum_of_powers,
+    "sum": (factor_leaves_sum, factor_leaves_inner_loops, addend_leaves_inner_loops,
+            sum_of_invariant, sum_of_powers,
             squares_from_mean, choice_leaves_sum, any_above, integer_sum_narrows),
     "rsum": (factor_leaves_sum,),
     "rmax": (maximum_of_invariant, constant_leaves_maximum),

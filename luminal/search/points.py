@@ -314,7 +314,8 @@ class _Choice:
             if k in roles.dots:
                 step = min(self.unroll, span)
             elif k == roles.deep[-1] and k != roles.lane:
-                step = self.unroll
+                small = any(a.buffer.dtype.bits == 4 and a.breaks(k) for a in loads)
+                step = max(self.unroll, 8 * small)  # all of a word at once
                 while step > 1 and any(c % step for c in cuts):
                     step //= 2
             falling = sorted(cuts, reverse=True)

@@ -110,9 +110,10 @@ class _Analysis:
             if step == 0:
                 continue
             if name in free and a.buffer.kind != "temp" and d is not None:
-                batch = (n for n, e in enumerate(a.index) if n != d
-                         and (e.variables() & others or any(data_atoms(e))))  # fmt: skip
-                layouts[name] = _blocked(len(a.index), d, lanes, batch)
+                batch = [n for n, e in enumerate(a.index) if n != d
+                         and (e.variables() & others or any(data_atoms(e)))]  # fmt: skip
+                words = self._words(a, v) if not batch else ()
+                layouts[name] = words or _blocked(len(a.index), d, lanes, batch)
             elif step is not None and a.term is not None and self._worth_packing(a, v, step):
                 packed.append(a.term)
                 penalty += 0.05 if step == 1 else 0.6
@@ -131,6 +132,18 @@ class _Analysis:
         penalty += 4 * bool(self.sums and not any(v in a.axes for a in self.loads))
         roles = Roles(v, lanes, penalty, packed=tuple(packed), layouts=(*sorted(layouts.items()),))
         return self._around(roles) if self.sums else self._stream(roles, rows)
+
+    def _words(self, a: Access, v: Var) -> Layout:
+        """A layout of small integers in which every lane has a 32-bit word of neighbours along a
+        summed axis; () if there is none."""
+        dtype, term = a.buffer.dtype, a.term
+        for k in self.bound if dtype.bits == 4 and dtype.is_int else ():
+            layout = self._grouped(term, v, k, 8) if term is not None else None
+            if term is not None and layout is not None:
+                (new,) = self.facts.with_layouts({a.buffer.name: layout}).loads(term)
+                if self.facts.stride(new, k, 8) == 1:
+                    return layout
+        return ()
 
     def _dense(self, a: Access, v: Var) -> list[Var]:
         """Axes along which a strided load is contiguous, so that tiles of it are transposed."""
@@ -264,13 +277,13 @@ class _Analysis:
         return replace(roles, penalty=0.2, dots=tuple(dots), kept=tuple(kept.items()), packed=(),
                        layouts=tuple(layouts.items()), sums=count)  # fmt: skip
 
-    def _grouped(self, weights: Term, lane: Var, k: Var) -> Layout | None:
-        """The layout with 4 neighbours along `k` for each of some neighbours along `lane`."""
+    def _grouped(self, weights: Term, lane: Var, k: Var, count: int = GROUP) -> Layout | None:
+        """The layout with some neighbours along `k` for each of some along `lane`."""
         a = next(iter(self.facts.loads(weights)), None)
         row, column = (a.dimension(lane), a.dimension(k)) if a is not None else (None, None)
         if a is None or row is None or column is None or row == column or k.bound is not None:
             return None
-        middle = ((d, GROUP if d == column else 1) for d in range(len(a.index)) if d != row)
+        middle = ((d, count if d == column else 1) for d in range(len(a.index)) if d != row)
         wanted = ((row, self.lanes), *middle, (row, 1), (column, 1))
         free = a.buffer.name in self.facts.free_layout
         return wanted if free or wanted == a.buffer.layout else None

@@ -20,6 +20,8 @@ POWER = 13.0
 """Flops of an rsum for each element of x: the maximum, the difference and exp2."""
 SMALL_LOOP = 32
 """A reduction up to this size may run for every step of another that it depends on."""
+KEPT = 1 << 14
+"""Results of such a reduction that are kept where it does not depend on every free axis."""
 NEVER = 1e15
 _NONE: frozenset[Var] = frozenset()
 _OPERAND_TILE, _ROW_TILE = 32, 256
@@ -51,6 +53,12 @@ class Machine:
                 self._extents[axis] = self.size(axis.extent)
             total *= self._extents[axis]
         return float(total)
+
+    def repeats(self, own: Iterable[Var], result: frozenset[Var], free: frozenset[Var]) -> bool:
+        """Whether a reduction over `own` inside another, for the axes of its `result`, is long or
+        does the same again for other `free` axes, too much of it to be kept."""
+        again = not free <= result and self.points(result) > KEPT
+        return again or self.points(own) > SMALL_LOOP
 
     def kernel_us(self, flops: float, bytes_: float, clutter: float = 1.0) -> float:
         """A launch that does this work, `clutter` times as slowly as the machine can."""
@@ -93,7 +101,7 @@ class _Walk:
     """Adds up the work of every distinct subterm."""
 
     def __init__(self, machine: Machine, free: frozenset[Var]) -> None:
-        self.points, self.free = machine.points, free
+        self.machine, self.points, self.free = machine, machine.points, free
         self.seen: set[Term] = set()
         self.loads: dict[tuple[str, bool], float] = {}
         self.contractions: set[tuple[Var, ...]] = set()
@@ -134,7 +142,7 @@ class _Walk:
         bound, result = place.bound | own, t.free & known
         rows = tuple((domain, _ROW_TILE) for domain, _ in place.shared)
         if not place.online and not t.free.isdisjoint(place.bound):
-            self.illegal |= self.points(own) > SMALL_LOOP or not self.free <= result
+            self.illegal |= self.machine.repeats(own, result, self.free)
         elif place.shared and not place.online:
             self.clutter += _STATISTIC
         if t.args[-1].op == "mul" and not place.bound:
