@@ -13,6 +13,7 @@ import numpy as np
 from luminal import debug
 from luminal.codegen.generate import Alternatives, generate
 from luminal.config import Config, from_environment
+from luminal.devices import compiler, device_target, loaded
 from luminal.errors import InternalError
 from luminal.ir import ConstantData, Graph, Kernel, Plan, Program, Schedule, Target
 from luminal.ir.text import graph_text, plan_text
@@ -21,7 +22,7 @@ from luminal.listing import show
 from luminal.programs import ProgramCache, versions
 from luminal.progress import Progress, progress_bar
 from luminal.rewrite import rewrite
-from luminal.runtime.device import select_target, thread_count
+from luminal.runtime.device import thread_count
 from luminal.runtime.executor import Executor
 from luminal.runtime.native import runtime
 from luminal.search.extract import extract
@@ -98,7 +99,7 @@ def _compile(
 ) -> Compiled:
     start = time.perf_counter()
     verify_graph(graph)
-    target = select_target(config.isa)
+    target = device_target(config)
     graph, constants = bind_weights(graph, weights)
     text = graph_text(graph)
     config = debug.with_own_folder(config, text)
@@ -115,9 +116,9 @@ def _compile(
             cache.save(key, program)
     objects = []
     for number, code in enumerate(program.codes):
-        objects.append(cache.machine_code(code.source, target))
+        objects.append(cache.machine_code(code.source, target, compiler(config)))
         progress(f"machine code {number + 1}/{len(program.codes)}", number / len(program.codes))
-    executor = Executor(program, objects, config.threads or None)
+    executor = loaded(program, objects, config)
     end = time.perf_counter()
     stats = Stats(len(program.plan.kernels), 0, searched - start, end - searched, end - start,
                   "miss" if cache.compiled else "hit")  # fmt: skip
@@ -133,7 +134,7 @@ def search_plan(
     """The stages from Graph to scheduled Plan."""
     progress("rewriting", 0.0)
     space = rewrite(graph, numerics=config.numerics)
-    measured = config.search != "off"
+    measured = config.search != "off" and target.kind == "cpu"  # a GPU's schedules by the model
     plans = extract(space, target, hints=hints, k=PLANS if measured else 1)
     for plan in plans:
         verify_plan(plan)

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from luminal.config import Config
+from luminal.devices import device_target, loaded
 from luminal.ir.graph import ConstantData
 from luminal.ir.program import Program
 from luminal.ir.target import Target
@@ -24,6 +25,8 @@ from luminal.runtime.device import select_target
 from luminal.runtime.executor import Executor
 from luminal.runtime.pool import runtime
 from luminal.search.cache import Cache, digest
+
+Compiler = Callable[[str, Target], bytes]
 
 
 @cache
@@ -88,13 +91,16 @@ class ProgramCache:
         bare = _with_data(program, lambda d: ConstantData(d.name, np.empty(0, d.array.dtype)))
         self.store.save("program", key, bare)
 
-    def machine_code(self, source: str, target: Target) -> bytes:
-        """Object code of LLVM text, compiled if it is not in the cache."""
+    def machine_code(
+        self, source: str, target: Target, compiler: Compiler = compile_object
+    ) -> bytes:  # fmt: skip
+        """Object code of LLVM text, or of what `compiler` reads, compiled if it is not in the
+        cache."""
         key = digest(versions(), source, target)
         found = self.store.get("object", key)
         if found is None:
             self.compiled += 1
-            found = compile_object(source, target)
+            found = compiler(source, target)
             self.store.put("object", key, found)
         return found
 
@@ -110,13 +116,13 @@ class ProgramCache:
         if None in objects:
             return None
         runtime(self.machine_code)
-        return Executor(program, objects, self.config.threads or None)
+        return loaded(program, objects, self.config)
 
 
 def load_executor(
     config: Config, key: str, constants: Mapping[str, ConstantData]
 ) -> Executor | None:
     """The executor of the program stored under a key, or None if the cache has not all of it."""
-    cache = ProgramCache(config, select_target(config.isa))
+    cache = ProgramCache(config, device_target(config))
     program = cache.load(key, constants)
     return None if program is None else cache.executor(program)

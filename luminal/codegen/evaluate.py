@@ -16,10 +16,8 @@ from luminal.codegen.schedule_rules import IllegalSchedule
 from luminal.codegen.terms import in_range
 from luminal.codegen.tile import Nest, Replica, Tile
 from luminal.errors import InternalError
-from luminal.ir.dtype import accumulator, boolean, i32, i64, u4
+from luminal.ir import REDUCTIONS, Data, Reg, Term, accumulator, boolean, data_atoms, i32, i64, u4
 from luminal.ir.expr import ZERO, Expr, const, floor_div, is_nonnegative, to_expr
-from luminal.ir.plan import Reg
-from luminal.ir.term import REDUCTIONS, Data, Term, data_atoms
 
 
 class Evaluator:

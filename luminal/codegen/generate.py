@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
+from luminal.codegen import gpu
 from luminal.codegen.emitter import Emitter
 from luminal.codegen.evaluate import Evaluator
 from luminal.codegen.llvm import print_function
@@ -16,13 +17,13 @@ from luminal.codegen.loops import LoopBuilder
 from luminal.codegen.memory import Place
 from luminal.codegen.nest import Out, State, Walker
 from luminal.codegen.online import lower_online
-from luminal.codegen.schedule_rules import IllegalSchedule
+from luminal.codegen.schedule_rules import IllegalSchedule, chunk_count, grid_loops
 from luminal.codegen.terms import expand, guarded, use_counts
 from luminal.codegen.tile import extent_of
 from luminal.errors import InternalError
 from luminal.ir import Canonical, KernelCode, Program, Target, canonical, f32, i64, postorder, size
 from luminal.ir.expr import ZERO, Expr, Var, ceil_div, maximum, minimum, prod
-from luminal.ir.plan import Buffer, Buffers, Kernel, Loop, Online, Plan, Schedule
+from luminal.ir.plan import Buffer, Buffers, Kernel, Online, Plan, Schedule
 
 PLACEHOLDER = "luminal.kernel"
 MOST_LINES = 16_000
@@ -67,8 +68,7 @@ def _lower(
     refused: Exception = InternalError(f"[codegen] {kernel.name} has no schedule.")
     for schedule in choices():
         try:
-            function = lower_canonical(replace(kernel, schedule=schedule), target, buffers)
-            return schedule, _code(function, target)
+            return schedule, _code(replace(kernel, schedule=schedule), target, buffers)
         except IllegalSchedule as error:
             refused = error
     raise refused
@@ -77,16 +77,22 @@ def _lower(
 def lower_canonical(kernel: Kernel, target: Target, buffers: Buffers) -> Function:
     """The loop IR of one kernel under canonical names."""
     form = canonical(kernel)
-    return lower(form.kernel, target, _buffers(form, buffers), PLACEHOLDER)
+    arguments = form.kernel, target, _buffers(form, buffers), PLACEHOLDER
+    return lower(*arguments) if target.kind == "cpu" else gpu.lower(*arguments)[0]
 
 
-def _code(function: Function, target: Target) -> KernelCode:
+def _code(kernel: Kernel, target: Target, buffers: Buffers) -> KernelCode:
     """Named by what it contains: equal kernels of different plans have equal text."""
-    text = print_function(function, target)
-    if (lines := text.count("\n")) > MOST_LINES:  # LLVM would take minutes
+    if target.kind == "cpu":
+        function = lower_canonical(kernel, target, buffers)
+        code = KernelCode("", print_function(function, target), function.scratch_bytes)
+    else:
+        form = canonical(kernel)
+        code = gpu.kernel_code(form.kernel, target, _buffers(form, buffers), PLACEHOLDER)
+    if (lines := code.source.count("\n")) > MOST_LINES:  # LLVM would take minutes
         raise IllegalSchedule(f"[schedule] {lines} lines of code are too many.")
-    name = f"k{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-    return KernelCode(name, text.replace(PLACEHOLDER, name), function.scratch_bytes)
+    name = f"k{hashlib.sha256(code.source.encode()).hexdigest()[:16]}"
+    return replace(code, name=name, source=code.source.replace(PLACEHOLDER, name))
 
 
 def _buffers(form: Canonical, buffers: Buffers) -> dict[str, Buffer]:
@@ -108,7 +114,7 @@ def lower(kernel: Kernel, target: Target, buffers: Buffers, name: str) -> Functi
     emit = Emitter(kernel.dims())
     loops, evaluator = LoopBuilder(emit), Evaluator(emit, places)
     lo, hi = emit.fresh(i64, name="lo"), emit.fresh(i64, name="hi")
-    grid = _grid_loops(kernel, schedule)
+    grid = grid_loops(kernel, schedule)
     extents = {a.name: a.extent for a in kernel.axes}
     counts = [ceil_div(extents[g.axis], g.tile) for g in grid]
     online = {i.axis for i in schedule.items if isinstance(i, Online)}
@@ -129,7 +135,7 @@ def lower(kernel: Kernel, target: Target, buffers: Buffers, name: str) -> Functi
     if all(c.value != 0 for c in counts):
         first, last = loops.bind("chunk_lo", lo, 0, 1 << 40), loops.bind("chunk_hi", hi, 0, 1 << 40)
         loops.run(first, last, [], chunk, "chunk")
-    chunks = _block(kernel, _chunks(kernel, counts))
+    chunks = _block(kernel, chunk_count(kernel, counts))
     cost = _block(kernel, _cost_ns(kernel, outs, buffers, target))
     dims = tuple(v.name for v in kernel.dims())
     return Function(name, kernel.arguments(), dims, tuple(walker.scratch), walker.total, lo, hi,
@@ -141,24 +147,6 @@ def _block(kernel: Kernel, e: Expr) -> tuple[Block, Operand]:
     emit = Emitter(kernel.dims())
     value = emit.index(e)
     return emit.scopes[0].block, value
-
-
-def _grid_loops(kernel: Kernel, schedule: Schedule) -> list[Loop]:
-    grid = [i for i in schedule.items if isinstance(i, Loop) and i.grid]
-    names = {g.axis for g in grid}
-    first = schedule.items[: len(grid)] == tuple(grid) and len(names) == len(grid)
-    if not first or not names <= {a.name for a in kernel.axes} - set(kernel.ordered):
-        text = "[schedule] grid loops come first, over distinct free axes that are not ordered."
-        raise IllegalSchedule(text)
-    return grid
-
-
-def _chunks(kernel: Kernel, counts: Iterable[Expr]) -> Expr:
-    """The number of chunks: 0 where an axis is empty."""
-    total = prod(tuple(counts))
-    for extent in (a.extent for a in kernel.axes if a.extent.lo <= 0):
-        total = total * minimum(maximum(extent, 0), 1)
-    return total
 
 
 def _cost_ns(kernel: Kernel, outs: Iterable[Out], buffers: Buffers, target: Target) -> Expr:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from luminal.codegen.blocks import Local, Sync
 from luminal.ir.dtype import DType
 
 OPS = {
@@ -26,6 +27,8 @@ OPS = {
     "reduce_add": "sum of the lanes, any order", "reduce_max": "maximum of the lanes; NaN wins",
     "dot4": "c + sums of 4 adjacent products: a u8 or i8, b i8, 4n lanes each; c i32, n lanes. "
     "attr (1,): a is 0..15",
+    "lane_add": "sum over `attr` (n, s): the n threads of a block that lie s apart; all get it",
+    "lane_max": "maximum over these; NaN wins",
 }  # fmt: skip
 
 
@@ -130,7 +133,7 @@ class If:
     results: tuple[Value, ...] = ()
 
 
-Statement = Let | Load | Store | Fail | For | If
+Statement = Let | Load | Store | Fail | Sync | For | If
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +141,8 @@ class Function:
     """One kernel. `arguments` are the names of its buffers and `dims` those of its symbolic
     dimensions (i64 values usable in the body), in the order of the argument block. `scratch` maps
     names of local memory to (byte offset in the thread's scratch). `lo`, `hi`: the chunk range.
-    `grid` and `cost_ns` are blocks that compute i64 values `grid_value`, `cost_value`."""
+    `grid` and `cost_ns` are blocks that compute i64 values `grid_value`, `cost_value`. On a GPU
+    `lo` is the block's number, "thread" that of one of its `threads`, and `locals` its arrays."""
 
     name: str
     arguments: tuple[str, ...]
@@ -152,3 +156,5 @@ class Function:
     grid_value: Operand
     cost: Block
     cost_value: Operand
+    locals: tuple[Local, ...] = ()
+    threads: int = 0

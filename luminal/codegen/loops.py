@@ -12,18 +12,8 @@ from luminal.codegen.emitter import Emitter
 from luminal.codegen.loopir import Literal, Operand, Value
 from luminal.codegen.terms import Facts
 from luminal.codegen.tile import Extent, extent_of
+from luminal.ir import ZERO, Expr, Var, ceil_div, const, is_nonnegative, maximum, minimum, to_expr
 from luminal.ir.dtype import boolean, i64
-from luminal.ir.expr import (
-    ZERO,
-    Expr,
-    Var,
-    ceil_div,
-    const,
-    is_nonnegative,
-    maximum,
-    minimum,
-    to_expr,
-)
 from luminal.ir.term import Term, postorder
 
 MOST_PIECES = 16

@@ -18,11 +18,10 @@ from luminal.codegen.schedule_rules import IllegalSchedule
 from luminal.codegen.terms import Facts, checked, fold, outer_reductions
 from luminal.codegen.terms import replace as replace_terms
 from luminal.codegen.tile import Extent, Nest, Replica, Tile
-from luminal.ir.dtype import accumulator, boolean
+from luminal.ir import Layout, Term, binary, constant, data_atoms, index, load, postorder, size
+from luminal.ir.dtype import DType, accumulator, boolean
 from luminal.ir.expr import Expr, Var, const, floor_div, to_expr
-from luminal.ir.layout import Layout, size
 from luminal.ir.plan import Item, Loop, Online, Schedule, Stage
-from luminal.ir.term import Term, binary, constant, data_atoms, index, load, postorder
 
 AUTOMATIC_LIMIT = 1 << 14
 ALIGN = 64
@@ -220,11 +219,14 @@ class Walker:
         place = Place(name, dtype, shape, layout, True, tuple(state.env[a] for a in axes),
                       write_level=self.emit.depth)  # fmt: skip
         self.eval.places[name] = place
-        self.scratch.append((name, self.offset))
-        elements = size(shape, layout).hi + MOST_LANES  # whole vectors are read at its end
-        self.offset += -(-elements * dtype.itemsize // ALIGN) * ALIGN
-        self.total = max(self.total, self.offset)
+        self.reserve(name, dtype, size(shape, layout).hi)
         return Out(place, tuple(map(to_expr, axes)), term)
+
+    def reserve(self, name: str, dtype: DType, elements: int) -> None:
+        """Room for a local array; whole vectors are read at its end."""
+        self.scratch.append((name, self.offset))
+        self.offset += -(-(elements + MOST_LANES) * dtype.itemsize // ALIGN) * ALIGN
+        self.total = max(self.total, self.offset)
 
     def current(self, number: int, state: State) -> Term:
         """Subterm `number` of the kernel as it looks after the stages around."""
@@ -284,11 +286,16 @@ class Walker:
             for u in tile.replicas(tile.registers_of(out.axes())):
                 self._store(out, tile, u)
 
+    def guard(self, out: Out, tile: Tile, u: Replica) -> Operand | None:
+        """Where a replica is stored at all; None: everywhere."""
+        return None
+
     def _store(self, out: Out, tile: Tile, u: Replica) -> None:
         operand = self.eval.value(out.value, tile, u)
         address = self.eval.address((out.place, out.index), out.place, out.index, tile, u)
-        lanes = self.eval.lane_mask(tile, u)
-        mask = lanes if address.stride != 0 else None
+        guard, lanes = self.guard(out, tile, u), self.eval.lane_mask(tile, u)
+        mask = self.eval.both(guard, lanes if address.stride != 0 else None)
+        lanes = self.eval.both(guard, lanes)
         for e in out.index:
             if any(data_atoms(e)):  # a scatter does not write what is out of range
                 for atom in data_atoms(self.eval.expression(e, tile, u)):

@@ -15,11 +15,8 @@ from luminal.codegen.loops import LoopBuilder, conditions, pieces
 from luminal.codegen.schedule_rules import IllegalSchedule
 from luminal.codegen.terms import Facts, fold, outer_reductions
 from luminal.codegen.tile import Extent, Nest, Replica, Tile
-from luminal.ir.dtype import accumulator, boolean, i32, u8
-from luminal.ir.expr import Expr, Var
+from luminal.ir import Expr, Loop, Reg, Term, Var, accumulator, boolean, i32, postorder, u8
 from luminal.ir.numeric import lowest
-from luminal.ir.plan import Loop, Reg
-from luminal.ir.term import Term, postorder
 
 Slot = tuple[Term, Replica, int]
 """One accumulator: which reduction, which replica, which of its own copies."""
@@ -30,6 +27,7 @@ class Reductions:
 
     def __init__(self, evaluator: Evaluator, loops: LoopBuilder) -> None:
         self.eval, self.loops, self.emit = evaluator, loops, evaluator.emit
+        self.group = Group
 
     def compute(self, values: Iterable[Term], tile: Tile, nest: Nest) -> None:
         """Puts every reduction in `values` into the tile's memo, what others need first."""
@@ -67,7 +65,7 @@ class Reductions:
             for u in tile.replicas(tile.positions(r)):
                 for copy in range(copies):
                     slots[r, u, copy] = Literal(identity(r), accumulator(r.dtype), lanes)
-        group = _Group(self, nodes, tile, replace(nest, inner=rest), regs, tuple(slots), across)
+        group = self.group(self, nodes, tile, replace(nest, inner=rest), regs, tuple(slots), across)
         results = group.descend(tuple(own), list(slots.values()), {}, {}, {})
         found: dict[tuple[Term, Replica], list[Operand]] = {}
         for (r, u, _), value in zip(slots, results, strict=True):
@@ -76,8 +74,12 @@ class Reductions:
             while len(parts) > 1:
                 pairs = [parts[n : n + 2] for n in range(0, len(parts), 2)]
                 parts = [self.combine(r, *p) if len(p) == 2 else p[0] for p in pairs]
-            value = self.emit.across(r.op, parts[0]) if across else parts[0]
+            value = self.joined(r, self.emit.across(r.op, parts[0]) if across else parts[0], own)
             tile.memo[self.eval.key(r, tile, u)] = self.emit.rounded(value, r.dtype)
+
+    def joined(self, r: Term, value: Operand, own: Sequence[Loop]) -> Operand:
+        """The result, where `value` came out of the loops `own`."""
+        return value
 
     def combine(self, r: Term, a: Operand, b: Operand) -> Operand:
         """Two partial results of a reduction as one."""
@@ -119,7 +121,7 @@ def identity(r: Term) -> float | int | bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
+class Group:
     """The loops of one group of reductions, down to the register level; `across`: lanes run over
     a reduction axis."""
 

@@ -1,8 +1,11 @@
-"""What makes a schedule legal, and the error for those that are not."""
+"""What makes a schedule legal, the error for those that are not, and the grid of a kernel."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from luminal.errors import LuminalError
+from luminal.ir import Expr, Kernel, Loop, Schedule, maximum, minimum, prod
 
 
 class IllegalSchedule(LuminalError):
@@ -33,3 +36,22 @@ class IllegalSchedule(LuminalError):
        search must keep to it.
 
     Reductions that a loop would repeat and whose open axes are bounded are staged unasked."""
+
+
+def grid_loops(kernel: Kernel, schedule: Schedule) -> list[Loop]:
+    """Its loops over chunks; IllegalSchedule where they may not be."""
+    grid = [i for i in schedule.items if isinstance(i, Loop) and i.grid]
+    names = {g.axis for g in grid}
+    first = schedule.items[: len(grid)] == tuple(grid) and len(names) == len(grid)
+    if not first or not names <= {a.name for a in kernel.axes} - set(kernel.ordered):
+        text = "[schedule] grid loops come first, over distinct free axes that are not ordered."
+        raise IllegalSchedule(text)
+    return grid
+
+
+def chunk_count(kernel: Kernel, counts: Iterable[Expr]) -> Expr:
+    """The number of chunks: 0 where an axis is empty."""
+    total = prod(tuple(counts))
+    for extent in (a.extent for a in kernel.axes if a.extent.lo <= 0):
+        total = total * minimum(maximum(extent, 0), 1)
+    return total

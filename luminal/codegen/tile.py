@@ -13,9 +13,7 @@ from itertools import product
 from luminal.codegen.loopir import Operand
 from luminal.codegen.memory import Address
 from luminal.codegen.schedule_rules import IllegalSchedule
-from luminal.ir.expr import Expr, Var, const, minimum, to_expr
-from luminal.ir.plan import Loop, Reg
-from luminal.ir.term import Term
+from luminal.ir import Expr, Loop, Reg, Term, Var, const, minimum, to_expr
 
 Replica = tuple[int, ...]
 STATIC_LIMIT = 1 << 16

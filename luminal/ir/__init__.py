@@ -5,6 +5,7 @@ from luminal.ir.canonical import *
 from luminal.ir.dtype import *
 from luminal.ir.expr import *
 from luminal.ir.graph import *
+from luminal.ir.launch import *
 from luminal.ir.layout import *
 from luminal.ir.ops import *
 from luminal.ir.plan import *

@@ -53,12 +53,14 @@ class Loop:
     """Iterate over what is left of an axis in steps of `tile`; `tile` of it is left inside.
 
     `split` cuts the range where a mask changes its truth, so that no mask is left inside;
-    `grid` hands the iterations to threads (outermost loops over free axes only)."""
+    `grid` hands the iterations to threads, on GPUs to blocks (outermost loops over free axes
+    only); `lanes` deals them to so many threads of a GPU's block (a power of two)."""
 
     axis: str
     tile: int
     split: bool = False
     grid: bool = False
+    lanes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ side follows one calling convention, stated at `KernelCode`."""
 
 from dataclasses import dataclass
 
+from luminal.ir.launch import Launch
 from luminal.ir.plan import Plan
 from luminal.ir.target import Target
 
@@ -18,11 +19,13 @@ class KernelCode:
     of them on one thread, ns. `args` is an array of 64-bit words: the address of each buffer of
     `Kernel.arguments()`, the value of each of `Kernel.dims()`, and last the address of a 32-bit
     error word, which is set to 1 when an index is out of range (no wild access happens).
-    `scratch` is private to a thread: `scratch_bytes`, 64-byte aligned."""
+    `scratch` is private to a thread: `scratch_bytes`, 64-byte aligned. On a GPU `launch` says how
+    it is run; its arguments are the same, one by one."""
 
     name: str
     source: str
     scratch_bytes: int
+    launch: Launch | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,13 @@ from luminal.ir.dtype import DType
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One CPU (later: GPU) and its limits.
+    """One CPU or GPU and its limits.
 
     `vector_bits` is the SIMD register width, `vector_registers` their number, `fma` whether fused
     multiply-add is one instruction, `int8_dot` the name of the 8-bit dot-product intrinsic family
     ('' none, 'maddubs', 'vnni', 'dotprod'). Sizes in bytes, rates in GFLOP/s and GB/s for one core.
+    `kind` is 'cpu' or a GPU's dialect ('cuda', 'metal', 'opencl'); then a core is a multiprocessor,
+    `l1_bytes` what a block may share, `warp` the number of threads that run in step.
     """
 
     kind: str = "cpu"
@@ -31,6 +33,7 @@ class Target:
     gflops: float = 20.0
     bandwidth_gbs: float = 10.0
     launch_us: float = 1.0
+    warp: int = 1
 
     def lanes(self, dtype: DType) -> int:
         """Elements of `dtype` in one vector register."""

@@ -22,6 +22,10 @@ from luminal.runtime.signature import Signature, array_shape
 
 Code = Iterable[bytes] | Mapping[str, int]
 RECYCLE_BYTES = 8 << 20  # fresh outputs from this size on may reuse storage nobody else holds
+INDEX_ERROR = (
+    "[index] an index lies outside the dimension that it indexes. Got an index < 0 or >= the "
+    "size; expected 0 <= index < size. Try checking the index inputs of this call."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,10 +191,7 @@ class Executor:
             return False
         if code != 1:
             raise InternalError(f"[runtime] the native call failed with code {code}")
-        raise OutOfRangeError(
-            "[index] an index lies outside the dimension that it indexes. Got an index < 0 or >= "
-            "the size; expected 0 <= index < size. Try checking the index inputs of this call."
-        )
+        raise OutOfRangeError(INDEX_ERROR)
 
     def output_shapes(self, dims: tuple[int, ...]) -> list[tuple[int, ...]]:
         known, shapes = self._shapes

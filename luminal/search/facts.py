@@ -9,18 +9,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from luminal.ir import (
-    Buffer,
-    DType,
-    Kernel,
-    Layout,
-    Store,
-    Target,
-    accumulator,
-    depth_first,
-    flatten,
-)
+from luminal.ir import Buffer, DType, Kernel, Layout, Store, Target, accumulator, depth_first
 from luminal.ir.expr import Binary, Expr, Var, axis_var, to_expr
+from luminal.ir.layout import flatten
 from luminal.ir.term import REDUCTIONS, Term, data_atoms
 
 TYPICAL = 128

@@ -10,10 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
-from luminal.ir.expr import UNBOUNDED, Var
-from luminal.ir.layout import Layout
-from luminal.ir.plan import Item, Loop, Online, Reg, Schedule, Stage
-from luminal.ir.term import Term
+from luminal.ir import UNBOUNDED, Item, Layout, Loop, Online, Reg, Schedule, Stage, Term, Var
 from luminal.search.facts import Access, Facts
 
 __all__ = ["GROUP", "Candidate", "Keep", "Nest", "Point", "Step", "local"]

@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 
-from luminal.ir.expr import Var
-from luminal.ir.term import Term
+from luminal.ir import Term, Var
 from luminal.search.facts import Facts
 from luminal.search.nest import Candidate, Keep, Nest, Point, Step
 from luminal.search.roles import Roles, all_roles, waste

@@ -9,10 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import prod
 
-from luminal.ir.dtype import i8, i32
-from luminal.ir.expr import ZERO, Var, const
-from luminal.ir.layout import Layout
-from luminal.ir.term import REDUCTIONS, Term, data_atoms
+from luminal.ir import REDUCTIONS, ZERO, Layout, Term, Var, const, data_atoms, i8, i32
 from luminal.search.facts import Access, Facts
 from luminal.search.nest import GROUP, Nest
 

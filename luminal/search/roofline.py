@@ -6,8 +6,7 @@ ranking programs against each other. Measures nothing."""
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from luminal.ir import REDUCTIONS, Expr, Target, Term, Var, postorder
-from luminal.ir.expr import Binary
+from luminal.ir import REDUCTIONS, Binary, Expr, Target, Term, Var, postorder
 
 WEIGHTS = {
     "log2": 12.0, "exp2": 12.0, "sin": 16.0, "sqrt": 6.0, "recip": 5.0, "add": 1.0, "mul": 1.0,

@@ -10,6 +10,7 @@ from dataclasses import replace
 from luminal.ir import Buffers, Item, Kernel, Loop, Schedule, Stage, Target, Var, to_expr
 from luminal.ir.term import REDUCTIONS, Term, substitute
 from luminal.search.facts import Facts
+from luminal.search.lanes import lane_candidates
 from luminal.search.nest import Candidate, Keep, Nest
 from luminal.search.online import rescalables
 from luminal.search.points import options
@@ -35,6 +36,8 @@ def candidates(
     stores = tuple(facts.store(s) for s in kernel.stores)
     nest = Nest(free, tuple(s.value for s in kernel.stores), stores, not kernel.ordered,
                 kernel.ordered)  # fmt: skip
+    if target.kind != "cpu":
+        return lane_candidates(facts, nest)
     found: dict[Schedule, Candidate] = {}
     made = rescalables(facts, nest, limit) or _after_statistics(facts, nest, limit)
     for c in (*made, Candidate(Schedule(), {}, 50.0)):

@@ -14,8 +14,7 @@ from functools import partial
 from itertools import chain
 
 from luminal.config import Config
-from luminal.ir.plan import Buffer, Kernel, Loop, Plan, Schedule
-from luminal.ir.target import Target
+from luminal.ir import Buffer, Kernel, Loop, Plan, Schedule, Target
 from luminal.ir.text import kernel_text
 from luminal.search.cache import Cache, digest
 from luminal.search.schedule import Candidate

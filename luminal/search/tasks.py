@@ -8,11 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from luminal.ir.canonical import Canonical, canonical
-from luminal.ir.expr import Var
-from luminal.ir.layout import Layout
-from luminal.ir.plan import Buffer, Kernel, Plan, Schedule
-from luminal.ir.target import Target
+from luminal.ir import Buffer, Canonical, Kernel, Layout, Plan, Schedule, Target, Var, canonical
 from luminal.search.schedule import Candidate, candidates
 
 

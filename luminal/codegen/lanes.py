@@ -1,0 +1,176 @@
+"""Lanes: the walk of a loop list for a GPU, whose blocks of threads run one program together.
+
+In: what `nest.py` takes, and loops with `lanes`. Out: loop IR over the thread's number. Every
+thread runs every loop equally often (`padding.py` sees to that), so barriers and exchanges between
+lanes are always met by all. Local arrays that are made outside of lanes are shared by the block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from luminal.codegen.blocks import Local
+from luminal.codegen.evaluate import Evaluator
+from luminal.codegen.loopir import Literal, Operand, Value
+from luminal.codegen.loops import LoopBuilder
+from luminal.codegen.nest import Out, State, Walker
+from luminal.codegen.online import lower_online
+from luminal.codegen.reductions import Group, Reductions
+from luminal.codegen.schedule_rules import IllegalSchedule
+from luminal.codegen.terms import Facts
+from luminal.codegen.tile import Extent, Replica, Tile, extent_of
+from luminal.ir import DType, Expr, Item, Loop, Schedule, Stage, Term, Var, boolean, i64
+from luminal.ir.expr import ZERO, to_expr
+
+MOST_THREADS = 1024
+
+
+def block_threads(schedule: Schedule, warp: int) -> int:
+    """Threads of a block: what the most divided path through a schedule needs, in whole warps."""
+    most = max(_products(schedule.items, 1))
+    if most & (most - 1) or most > MOST_THREADS:
+        raise IllegalSchedule(f"[schedule] {most} threads are not a power of two up to 1024.")
+    return max(warp, most)
+
+
+def _products(items: Sequence[Item], around: int) -> Iterator[int]:
+    for item in items:
+        if isinstance(item, Loop):
+            around *= item.lanes or 1
+        elif isinstance(item, Stage):
+            yield from _products(item.items, around)
+    yield around
+
+
+class Lanes:
+    """Which threads do the same here: `stride` of them, neighbours, of all `threads`."""
+
+    def __init__(self, loops: LoopBuilder, threads: int) -> None:
+        self.loops, self.threads, self.stride = loops, threads, threads
+        self.number = to_expr(Var("thread", 0, threads - 1))
+        emit, value = loops.emit, Value("thread", i64)
+        emit.variables[next(iter(self.number.variables()))] = value
+        emit.home[value.name] = (0, emit.scopes[0])
+
+    def run(
+        self, loop: Loop, left: Extent, values: Sequence[Operand], body: object
+    ) -> list[Operand]:  # fmt: skip
+        """body(offset, extent, values) for the steps that are the thread's own."""
+        step = loop.tile * loop.lanes
+        if left.expr % step != 0 or self.stride % loop.lanes:
+            raise IllegalSchedule(f"[schedule] {loop.axis} is not dealt to lanes evenly.")
+        around, self.stride = self.stride, self.stride // loop.lanes
+        lane = self.number // self.stride % loop.lanes
+
+        def inside(v: Expr, carried: list[Operand]) -> Sequence[Operand]:
+            return body((v * loop.lanes + lane) * loop.tile, extent_of(loop.tile), carried)  # type: ignore[operator]
+
+        made = self.loops.run(ZERO, left.expr // step, values, inside, loop.axis)
+        self.stride = around
+        return made
+
+    def first(self) -> Operand | None:
+        """Whether this thread is the first of those that do the same; None if it is alone."""
+        if self.stride == 1:
+            return None
+        rest = self.loops.emit.index(self.number % self.stride)
+        return self.loops.emit.let("eq", (rest, Literal(0, i64)), boolean)
+
+
+class LaneWalker(Walker):
+    """Lowers nests for the threads of a block. `conditions` says where padded axes end."""
+
+    def __init__(
+        self, evaluator: Evaluator, loops: LoopBuilder, axes: Iterable[Var],
+        subterms: Sequence[Term], threads: int, conditions: Mapping[Var, Term],
+    ) -> None:  # fmt: skip
+        super().__init__(evaluator, loops, axes, subterms, lower_online)
+        self.lanes, self.conditions = Lanes(loops, threads), conditions
+        self.arrays: dict[str, Local] = {}
+        self.reductions = LaneReductions(evaluator, loops, self.lanes)
+
+    def without_repeats(self, loop: Loop, state: State) -> State:
+        """Lanes repeat nothing: they run at once."""
+        return state if loop.lanes else super().without_repeats(loop, state)
+
+    def _loop(self, loop: Loop, state: State, rest: tuple[Item, ...]) -> None:
+        axis = self.axes[loop.axis]
+        number = self.grid.get(id(loop))
+        if not loop.lanes and number is None:
+            super()._loop(loop, state, rest)
+            return
+        if loop.lanes and any(not a.shared for o in state.outs for a in self._own(o)):
+            raise IllegalSchedule("[schedule] lanes cannot share what is private to a thread.")
+
+        def body(offset: Expr, extent: Extent, _: list[Operand]) -> list[Operand]:
+            if state.partial:  # what a step adds to is not read before the step
+                state.outs[0].place.write_level = self.emit.depth
+            self.walk(state.enter(axis, offset, extent, loop.tile), rest)
+            return []
+
+        if number is not None:
+            body(number * loop.tile, extent_of(loop.tile), [])
+        else:
+            self.lanes.run(loop, state.left[axis], [], body)
+
+    def _own(self, out: Out) -> list[Local]:
+        return [self.arrays[out.place.name]] if out.place.local else []
+
+    def _partial(self, loop: Loop, state: State, rest: tuple[Item, ...]) -> None:
+        if loop.lanes:
+            raise IllegalSchedule("[schedule] lanes over a reduction have no loops inside.")
+        super()._partial(loop, state, rest)
+
+    def reserve(self, name: str, dtype: DType, elements: int) -> None:
+        """A local array: of the block outside of lanes, of the thread inside."""
+        self.arrays[name] = Local(name, dtype, elements, self.lanes.stride == self.lanes.threads)
+
+    def guard(self, out: Out, tile: Tile, u: Replica) -> Operand | None:
+        """One of the threads that do the same stores, and only what is inside the axes."""
+        if out.place.local:
+            return self.lanes.first() if self.arrays[out.place.name].shared else None
+        mask = self.lanes.first()
+        for axis, condition in self.conditions.items():
+            if axis in tile.env:
+                mask = self.eval.both(mask, self.eval.value(condition, tile, u))
+        return mask
+
+
+class LaneReductions(Reductions):
+    """Reductions whose innermost loops may be dealt to lanes."""
+
+    def __init__(self, evaluator: Evaluator, loops: LoopBuilder, lanes: Lanes) -> None:
+        super().__init__(evaluator, loops)
+        self.lanes, self.group = lanes, LaneGroup
+
+    def joined(self, r: Term, value: Operand, own: Sequence[Loop]) -> Operand:
+        """The results of all lanes that ran the loops, combined in each of them."""
+        count = prod(loop.lanes or 1 for loop in own)
+        if count == 1:
+            return value
+        op, attr = "lane_max" if r.op == "rmax" else "lane_add", (count, self.lanes.stride // count)
+        return self.emit.let(op, (value,), value.dtype, value.lanes, attr)
+
+
+@dataclass(frozen=True, slots=True)
+class LaneGroup(Group):
+    """The loops of a group of reductions, some of them dealt to lanes."""
+
+    def descend(
+        self, own: tuple[Loop, ...], values: list[Operand], env: Mapping[Var, Expr],
+        left: Mapping[Var, Extent], facts: Facts,
+    ) -> Sequence[Operand]:  # fmt: skip
+        """As in `Group`."""
+        if not own or not own[0].lanes:
+            return Group.descend(self, own, values, env, left, facts)
+        loop, rest, axis = own[0], own[1:], self.nest.axes[own[0].axis]
+        start, around = {**self.tile.base, **env}[axis], {**self.tile.left, **left}[axis]
+
+        def body(offset: Expr, extent: Extent, v: list[Operand]) -> Sequence[Operand]:
+            here = {**env, axis: start + offset}
+            return self.descend(rest, v, here, {**left, axis: extent}, facts)
+
+        owner = self.owner
+        assert isinstance(owner, LaneReductions)
+        return owner.lanes.run(loop, around, values, body)

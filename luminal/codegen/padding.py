@@ -1,0 +1,103 @@
+"""Padding: a kernel whose axes fill whole tiles of its schedule.
+
+In: a kernel's axes and terms, and how far the outermost loop over each axis steps. Out: longer
+axes, terms that read nothing beyond the old ends, and where those are. Then every tile is complete:
+a GPU has no code for remainders, and all threads of a block run it alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from luminal.codegen.terms import in_range
+from luminal.ir import Expr, Item, Kernel, Loop, Online, Schedule, Stage, Term, Var, axis_var
+from luminal.ir import term as tm
+from luminal.ir.expr import ceil_div, to_expr
+from luminal.ir.numeric import lowest
+from luminal.ir.term import Data, constant, select
+
+Shapes = Mapping[str, tuple[Expr, ...]]
+
+
+def steps(schedule: Schedule) -> dict[str, tuple[int, int]]:
+    """For each axis: the step of its outermost loops, and what the loops leave to registers."""
+    found: dict[str, tuple[int, int]] = {}
+    for items in _lists(schedule.items):
+        inside: dict[str, int] = {}
+        for item in items:
+            if isinstance(item, Loop):
+                step = item.tile * (item.lanes or 1)
+                inside[item.axis] = item.tile
+                old = found.get(item.axis, (1, item.tile))
+                found[item.axis] = (max(old[0], step), old[1])
+        for axis, tile in inside.items():
+            found[axis] = (found[axis][0], min(found[axis][1], tile))
+    return found
+
+
+def _lists(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
+    yield items
+    for item in items:
+        if isinstance(item, Stage):
+            yield from _lists(item.items)
+        elif isinstance(item, Online):
+            yield (Loop(item.axis, item.tile),)
+            for part in (item.logits, item.weights, item.values):
+                yield from _lists(part.items)
+
+
+class Padding:
+    """`axes` maps old axes to longer ones of the same name; `conditions` holds, for a longer one,
+    what is true up to the old end."""
+
+    def __init__(self, kernel: Kernel, schedule: Schedule, shapes: Shapes) -> None:
+        self.shapes = shapes
+        self.axes: dict[Var, Expr] = {}
+        self.conditions: dict[Var, Term] = {}
+        self.known: dict[Var, Var] = {}
+        self._memo: dict[Term, Term] = {}
+        for a in kernel.all_axes():
+            step, tile = steps(schedule).get(a.name, (1, 1))
+            self.known[a] = a
+            if a.extent % step != 0:
+                new = self.known[a] = axis_var(a.name, ceil_div(a.extent, step) * step)
+                self.axes[a] = to_expr(new)
+                size = tile if tile > 1 and a.extent % tile == 0 else 1  # such tiles end with it
+                start = to_expr(new) // size * size
+                self.conditions[new] = tm.cond(a.extent - size - start)
+
+    def term(self, t: Term) -> Term:
+        """The term over the longer axes."""
+        if t not in self._memo:
+            self._memo[t] = self._changed(t) if self.axes else t
+        return self._memo[t]
+
+    def expr(self, e: Expr) -> Expr:
+        """An index expression over the longer axes."""
+        return e.map(self._leaf)
+
+    def _leaf(self, atom: object) -> Expr | None:
+        if isinstance(atom, Data):
+            return atom.with_term(self.term(atom.term), self.expr)
+        return self.axes.get(atom) if isinstance(atom, Var) else None
+
+    def _changed(self, t: Term) -> Term:
+        args = [self.term(a) for a in t.args]
+        if t.axes:
+            mask = self._inside(self.known[a] for a in t.axes)
+            least = (0 if t.op in ("sum", "wsum") else lowest(t.args[0].dtype), 0)
+            fills = (constant(fill, a.dtype) for a, fill in zip(args, least))
+            args = [select(mask, a, fill) for a, fill in zip(args, fills)]
+            return tm.reduction(t.op, tuple(self.known[a] for a in t.axes), *args)
+        new = tm.rebuild(t, tuple(args), self.expr)
+        source = new.args[0] if new.op == "cast" and new.args[0].dtype.storage else new
+        if source.op != "load" or new.dtype.storage or in_range(source, self.shapes[source.buffer]):
+            return new  # a storage format is masked where it is decoded
+        mask = self._inside(a for a in self.conditions if a in new.free)
+        return select(mask, new, constant(0, new.dtype))
+
+    def _inside(self, axes: Iterable[Var]) -> Term:
+        mask = constant(True, tm.boolean)
+        for a in axes:
+            if a in self.conditions:
+                mask = tm.binary("mul", mask, self.conditions[a])
+        return mask

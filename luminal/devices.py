@@ -1,0 +1,44 @@
+"""The device that the settings name: its target, its compiler, and executors for it.
+
+In: settings, programs. Out: a Target, object code, an Executor. The only file that knows all
+runtimes; a GPU's is opened when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+
+from luminal.config import Config
+from luminal.emulator.emulated import EmulatedDevice
+from luminal.ir import Program, Target
+from luminal.runtime.cpu import compile_object
+from luminal.runtime.device import select_target
+from luminal.runtime.executor import Executor
+from luminal.runtime.gpu import H100, M2, Gpu, GpuExecutor
+
+__all__ = ["compiler", "device_target", "loaded"]
+
+
+@cache
+def _gpu(device: str) -> Gpu:
+    return EmulatedDevice({"cuda-emulated": H100, "metal-emulated": M2}[device])
+
+
+def device_target(config: Config) -> Target:
+    """What to generate code for."""
+    return select_target(config.isa) if config.device == "cpu" else _gpu(config.device).target
+
+
+def compiler(config: Config) -> Callable[[str, Target], bytes]:
+    """From the text of a kernel to its object code."""
+    if config.device == "cpu":
+        return compile_object
+    gpu = _gpu(config.device)
+    return lambda source, target: gpu.compile(source)
+
+
+def loaded(program: Program, objects: Sequence[bytes], config: Config) -> Executor:
+    """A program that is ready to be called."""
+    if config.device == "cpu":
+        return Executor(program, objects, config.threads or None)
+    return GpuExecutor(program, objects, _gpu(config.device))

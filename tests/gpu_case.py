@@ -1,0 +1,84 @@
+"""Runs kernels and programs on the emulated GPUs, and compares them with the oracle."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from luminal.codegen.gpu import kernel_code
+from luminal.emulator.emulated import EmulatedDevice, Kernel, compiler
+from luminal.ir import ceil_div
+from luminal.ir.canonical import canonical
+from luminal.ir.layout import pack, size
+from luminal.ir.numeric import decode
+from luminal.ir.plan import Kernel as PlanKernel
+from luminal.ir.program import KernelCode
+from luminal.runtime.gpu import H100, M2
+from luminal.search.cache import Cache, digest
+from tests.codegen_case import Case
+
+needs_compiler = pytest.mark.skipif(compiler() is None, reason="the emulator needs g++")
+TARGETS = {"cuda": H100, "metal": M2}
+CACHE = Path(tempfile.gettempdir(), f"luminal-gpu-tests-{os.getuid()}")
+_STORE = Cache(CACHE)
+
+
+def load(code: KernelCode, kind: str) -> Kernel:
+    """A kernel of the emulator, compiled if it is not kept from an earlier run."""
+    device = EmulatedDevice(TARGETS[kind])
+    key = digest(code.source, kind, *(f.read_text() for f in sorted(HEADERS)))
+    found = _STORE.get("object", key)
+    if found is None:
+        found = device.compile(code.source)
+        _STORE.put("object", key, found)
+    return device.load(found, code.name)
+
+
+HEADERS = [f for f in (Path(__file__).parent.parent / "luminal/emulator").rglob("*")
+           if f.is_file() and f.suffix != ".pyc"]  # fmt: skip
+
+
+def code_of(case: Case, kernel: PlanKernel, kind: str) -> KernelCode:
+    """The code of a kernel of a case."""
+    form = canonical(kernel)
+    return kernel_code(form.kernel, TARGETS[kind], form.own(case.buffers), "kernel_under_test")
+
+
+def launch(case: Case, kernel: PlanKernel, code: KernelCode, kind: str) -> dict[str, np.ndarray]:
+    """The packed buffers of a case after the kernel ran; OutOfRangeError is an assertion here."""
+    memory = {n: np.ascontiguousarray(pack(b, case.buffers[n].layout)).copy()
+              for n, b in case.bits.items()}  # fmt: skip
+    arguments = []
+    for name in kernel.arguments():
+        b = case.buffers[name]
+        size_bytes = ceil_div(size(b.shape, b.layout) * b.dtype.bits, 8).evaluate(case.dims)
+        arguments.append((memory[name].ctypes.data, size_bytes, name in kernel.writes()))
+    sizes = [case.dims[v.name] for v in kernel.dims()]
+    names = [v.name for v in code.launch.dims]
+    blocks = code.launch.blocks.evaluate(dict(zip(names, sizes, strict=True)))
+    ready = load(code, kind)
+    if blocks:
+        assert ready.launch(blocks, code.launch.threads, code.launch.shared_bytes, 32, arguments,
+                            sizes)  # fmt: skip
+    return memory
+
+
+def check(case: Case, kernel: PlanKernel, kind: str, rtol: float = 2e-5, atol: float = 1e-5):
+    """Compares every written buffer with the oracle's; the code."""
+    code = code_of(case, kernel, kind)
+    memory, expected = launch(case, kernel, code, kind), case.expected(kernel)
+    for name in kernel.writes():
+        b = case.buffers[name]
+        got = decode(memory[name], b.dtype).astype(expected[name].dtype)
+        np.testing.assert_allclose(got, pack(expected[name], b.layout), rtol, atol, err_msg=name)
+    return code
+
+
+def scheduled(kernel: PlanKernel, schedule) -> PlanKernel:
+    """The kernel with another schedule."""
+    return replace(kernel, schedule=schedule)
