@@ -7,7 +7,11 @@ import numpy as np
 import pytest
 
 import luminal
+import luminal.frontend.functional as F
 from luminal.errors import ArgumentError, DTypeError, LuminalError, OutOfRangeError, ShapeError
+from luminal.function import trace_function
+from luminal.ir.interp import run_graph
+from luminal.ir.plan import Stage
 
 Pair = namedtuple("Pair", "first second")
 F32 = np.float32
@@ -318,3 +322,39 @@ def test_short_attention_is_right() -> None:
     got = compiled(attention, q, k, v)(q, k, v)
     for row in range(65):
         np.testing.assert_allclose(got[:, row], reference(q, k, v, row), rtol=2e-4, atol=2e-5)
+
+
+def _chain(x, y):
+    """A layer norm of costly values, and a softmax of costly values of that."""
+    x = F.silu(x) + F.tanh(y)
+    return F.softmax(F.gelu(F.layer_norm(x, x.shape[-1:])) + y, -1)
+
+
+def _short_statistics(x, y):
+    """Statistics over less of the row than the result has: no row can be shared."""
+    e = F.exp(x)
+    return e - F.sum(F.exp(x[:, : x.shape[1] // 2]), -1, keepdim=True) * F.exp(y)
+
+
+def _along_both(x, y):
+    """The same costly value of two inputs, summed along two axes of equal size."""
+    e = F.exp(x * y)
+    return e / F.sum(e, -1, keepdim=True) + F.amax(e, 0, keepdim=True)
+
+
+@pytest.mark.parametrize("net", [_chain, _short_statistics, _along_both])
+@pytest.mark.parametrize("shape", [(5, 300), (33, 33), (3, 1), (1, 70), (64, 64)])
+def test_rows_that_several_statistics_share_are_right(net, shape) -> None:
+    x, y = floats(*shape), floats(*shape)
+    run, graph = compiled(net, x, y), trace_function(net, [x, y]).graph
+    names = [n.name for n in graph.nodes if n.op == "Input"]
+    (expected,) = run_graph(graph, dict(zip(names, (x, y))))
+    np.testing.assert_allclose(run(x, y), expected, rtol=2e-5, atol=2e-6)
+
+
+def test_a_chain_of_statistics_is_one_kernel_that_makes_costly_values_once() -> None:
+    run = compiled(_chain, floats(64, 512), floats(64, 512))
+    (kernel,) = run.plan.kernels
+    stages = [i for i in kernel.schedule.items if isinstance(i, Stage)]
+    shared = [kernel.subterms()[i.term] for i in stages if i.same]
+    assert [t.op for t in shared] == ["add", "add"]  # what is normalised, what the softmax is of

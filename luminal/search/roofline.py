@@ -6,7 +6,8 @@ ranking programs against each other. Measures nothing."""
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from luminal.ir import REDUCTIONS, Binary, Expr, Target, Term, Var, postorder
+from luminal.ir import REDUCTIONS, Binary, Expr, Target, Term, Var, postorder, to_expr
+from luminal.ir.term import substitute
 
 WEIGHTS = {
     "log2": 12.0, "exp2": 12.0, "sin": 16.0, "sqrt": 6.0, "recip": 5.0, "add": 1.0, "mul": 1.0,
@@ -148,9 +149,20 @@ class _Walk:
             self.contractions.add(t.axes)
         inside = _NONE.union(*(a.free for a in t.args)) & (known | own)
         self._count(WEIGHTS[t.op], inside, _Place(place.bound, rows), result)
+        args = self._twins(t)
         if t.op == "rsum":
             logits = _Place(bound, (*rows, (result, _ROW_TILE)), online=True)
             self._count(POWER, t.args[0].free & (known | own), logits)
-            self.visit(t.args[0], logits)
-        for a in t.args[t.op == "rsum" :]:
+            self.visit(args[0], logits)
+        for a in args[t.op == "rsum" :]:
             self.visit(a, _Place(bound, (*rows, (result, _OPERAND_TILE))))
+
+    def _twins(self, t: Term) -> tuple[Term, ...]:
+        """What is reduced, along the axis of the result in which a row of it can be shared: the
+        same value there is made only once."""
+        own, *others = t.axes
+        rest = [a for a in self.free - t.free if a.extent == own.extent]
+        inside = any(x.op in REDUCTIONS and own in x.free for x in postorder(*t.args))
+        if others or len(rest) != 1 or inside:
+            return t.args
+        return tuple(substitute(a, {own: to_expr(rest[0])}) for a in t.args)

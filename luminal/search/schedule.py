@@ -65,7 +65,7 @@ def _after_statistics(facts: Facts, nest: Nest, limit: int | None) -> list[Candi
             stages.append((stage, r.free & set(nest.free)))
     if statistics and not main:
         if lane is None:
-            stages, after = _shared_row(after, nest, rows, statistics, stages)
+            stages, after = _shared_rows(after, nest, rows, statistics, stages)
         nest = replace(nest, rows=tuple(tiles.items()), parallel=nest.parallel and bool(rows))
     found = options(after, nest, limit)
     return [replace(c, schedule=_insert(facts, c.schedule, stages)) for c in found]
@@ -114,23 +114,25 @@ def _insert(facts: Facts, schedule: Schedule, stages: list[_Placed]) -> Schedule
     return replace(schedule, items=tuple(out))
 
 
-def _shared_row(
+def _shared_rows(
     facts: Facts, nest: Nest, rows: list[Var], statistics: list[Term], stages: list[_Placed]
 ) -> tuple[list[_Placed], Facts]:
-    """Keep a costly value that both a statistic and the result need, instead of making it twice."""
+    """Keep costly values that both a statistic and the result need, instead of making them twice:
+    the largest such terms of each statistic, in the order in which the statistics are made."""
     rest = [a for a in nest.free if a not in rows]
     if len(rest) != 1 or facts.largest(rest[0]) > LOCAL_ROW_LIMIT:
         return stages, facts
-    (j,) = rest
-    for position, r in enumerate(statistics):
-        if r.op != "sum" or len(r.axes) != 1 or r.axes[0].extent != j.extent:
-            continue
-        body = r.args[0]
-        twin = substitute(body, {r.axes[0]: to_expr(j)})
-        costly = any(t.op in ("exp2", "log2", "sin") for t in facts.walk(twin))
-        if costly and twin in set(facts.walk(*nest.values)):
-            lanes = facts.lanes(twin.dtype)
-            stage = Keep(twin, ((j, lanes * 4),), j, lanes).stage(facts, ())
-            placed = (replace(stage, same=(facts.kernel.subterms().index(body),)), frozenset(rows))
-            return [*stages[:position], placed, *stages[position:]], facts.after(twin)
-    return stages, facts
+    (j,), subterms, placed = rest, facts.kernel.subterms(), list[_Placed]()
+    along = [r.axes[0] for r in statistics if [k.extent for k in r.axes] == [j.extent]]
+    for r, made in zip(statistics, stages, strict=True):
+        for t in reversed([*facts.walk(*r.args)] if r.axes[0] in along else ()):
+            twins = [substitute(t, {r.axes[0]: to_expr(a)}) for a in (j, *along)]
+            costly = any(x.op in ("exp2", "log2", "sin") for x in facts.walk(t))
+            if costly and j not in t.free and twins[0] in {*facts.walk(*nest.values)}:
+                lanes = facts.lanes(t.dtype)
+                stage = Keep(twins[0], ((j, lanes * 4),), j, lanes).stage(facts, ())
+                same = (subterms.index(x) for x in dict.fromkeys(twins[1:]) if x in subterms)
+                placed.append((replace(stage, same=(*same,)), frozenset(rows)))
+                facts = facts.after(*twins)
+        placed.append(made)
+    return placed, facts
