@@ -15,12 +15,15 @@ from luminal.runtime.cpu import compile_object
 from luminal.runtime.device import select_target
 from luminal.runtime.executor import Executor
 from luminal.runtime.gpu import H100, M2, Gpu, GpuExecutor
+from luminal.runtime.opencl import OpenClDevice
 
 __all__ = ["compiler", "device_target", "loaded"]
 
 
 @cache
 def _gpu(device: str) -> Gpu:
+    if device == "opencl":
+        return OpenClDevice()
     return EmulatedDevice({"cuda-emulated": H100, "metal-emulated": M2}[device])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 
 from luminal.codegen.gpu import kernel_code
 from luminal.emulator.emulated import EmulatedDevice, Kernel, compiler
+from luminal.errors import DeviceError
 from luminal.ir import ceil_div
 from luminal.ir.canonical import canonical
 from luminal.ir.layout import pack, size
@@ -19,18 +21,29 @@ from luminal.ir.numeric import decode
 from luminal.ir.plan import Kernel as PlanKernel
 from luminal.ir.program import KernelCode
 from luminal.runtime.gpu import H100, M2
+from luminal.runtime.opencl import GENERIC, OpenClDevice
 from luminal.search.cache import Cache, digest
 from tests.codegen_case import Case
 
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="the emulator needs g++")
-TARGETS = {"cuda": H100, "metal": M2}
+EMULATED = ("cuda", "metal")
+TARGETS = {"cuda": H100, "metal": M2, "opencl": GENERIC}
 CACHE = Path(tempfile.gettempdir(), f"luminal-gpu-tests-{os.getuid()}")
 _STORE = Cache(CACHE)
 
 
+@cache
+def opencl() -> OpenClDevice | None:
+    """The OpenCL device of this machine; None if there is none."""
+    try:
+        return OpenClDevice()
+    except DeviceError:
+        return None
+
+
 def load(code: KernelCode, kind: str) -> Kernel:
     """A kernel of the emulator, compiled if it is not kept from an earlier run."""
-    device = EmulatedDevice(TARGETS[kind])
+    device = opencl() if kind == "opencl" else EmulatedDevice(TARGETS[kind])
     key = digest(code.source, kind, *(f.read_text() for f in sorted(HEADERS)))
     found = _STORE.get("object", key)
     if found is None:

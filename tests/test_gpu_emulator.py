@@ -15,10 +15,10 @@ from luminal.ir.plan import Kernel, Loop, Schedule, Stage, Store
 from luminal.ir.term import binary, cast, data, reduction
 from luminal.ir.term import load as read
 from tests.codegen_case import Case, parse
-from tests.gpu_case import TARGETS, check, launch, load, needs_compiler
+from tests.gpu_case import EMULATED, check, launch, load, needs_compiler
 
 pytestmark = needs_compiler
-kinds = pytest.mark.parametrize("kind", list(TARGETS))
+kinds = pytest.mark.parametrize("kind", EMULATED)
 BARRIER = {"cuda": "__syncthreads();",
            "metal": "threadgroup_barrier(mem_flags::mem_threadgroup);"}  # fmt: skip
 

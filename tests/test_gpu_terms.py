@@ -11,7 +11,7 @@ from luminal.ir.expr import const, dim, to_expr
 from luminal.ir.plan import Kernel, Store
 from luminal.ir.term import binary, cast, cond, constant, index, reduction, select, unary
 from tests.codegen_case import Case, parse
-from tests.gpu_case import TARGETS, check, code_of, needs_compiler
+from tests.gpu_case import EMULATED, check, code_of, needs_compiler
 
 pytestmark = needs_compiler
 COMPUTING = [dt.f64, dt.f32, dt.f16, dt.bf16, dt.i64, dt.i32, dt.i16, dt.i8, dt.u8, dt.boolean]
@@ -20,7 +20,7 @@ ODD = np.array([np.nan, np.inf, -np.inf, -0.0, 0.0, 1e-40, -1e-40, 3e38, -3e38, 
                 -128.5, 255.0, 256.0, -0.9, 2147483648.0, -2147483648.0, 9.3e18, -9.3e18,
                 0.3])  # fmt: skip
 EXTREMES = (-128, -1, 0, 1, 127)
-kinds = pytest.mark.parametrize("kind", list(TARGETS))
+kinds = pytest.mark.parametrize("kind", EMULATED)
 N = 45
 
 
