@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
@@ -20,18 +20,21 @@ from luminal.config import Config
 from luminal.frontend.torch.prepass import interpolate
 from luminal.programs import digest, versions
 
-__all__ = ["fingerprint", "shape_environment"]
+__all__ = ["Unknown", "fingerprint", "shape_environment", "text_of", "token"]
 
 _SPACES = (torch, torch.nn.functional, torch._C._nn, torch._C._linalg, torch._C._fft,
            torch._C._special, operator, math)  # fmt: skip
 _PLAIN = (bool, int, str, complex, type(None), type(Ellipsis), torch.dtype, torch.device,
           torch.layout, torch.memory_format)  # fmt: skip
+_LISTS = {list: "list", tuple: "tuple", torch.Size: "Size",
+          torch.fx.immutable_collections.immutable_list: "list"}  # fmt: skip
+_DICTS = (dict, torch.fx.immutable_collections.immutable_dict)
 _ATTRIBUTES = ("T", "mT", "H", "mH", "shape")
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
 
 
-class _Unknown(Exception):
-    """Something that the key cannot tell."""
+class Unknown(Exception):
+    """Something that a key cannot tell."""
 
 
 def fingerprint(
@@ -44,7 +47,7 @@ def fingerprint(
         graph = [_node(n, gm) for n in gm.graph.nodes]
         given = [_input(x) for x in inputs]
         sizes = _sizes()
-    except _Unknown:
+    except Unknown:
         return None
     settings = (config.search, config.numerics, config.threads, config.seed, config.isa)
     return digest(versions(), torch.__version__, torch.version.git_version, graph, given, sizes,
@@ -55,15 +58,18 @@ def _node(node: Node, gm: GraphModule) -> tuple[object, ...]:
     static = (node.meta.get("tensor_dict") or {}).get("_dynamo_static_input_type")
     if node.op == "placeholder":
         return node.op, node.name, str(static), *_traced(node.meta.get("example_value"))
+    return node.op, node.name, token(node), text_of(node.args), text_of(node.kwargs)
+
+
+def token(node: Node) -> str:
+    """What a node calls, the same in any process; Unknown if that is not known."""
     if node.target is getattr and node.args[1] in _ATTRIBUTES:
-        target = "getattr"
-    elif node.op == "call_function":
-        target = _function(node.target)
-    elif node.op in ("call_method", "output"):
-        target = str(node.target)
-    else:
-        raise _Unknown
-    return node.op, node.name, target, _text(node.args), _text(node.kwargs)
+        return "getattr"
+    if node.op == "call_function":
+        return _function(node.target)
+    if node.op in ("call_method", "output"):
+        return str(node.target)
+    raise Unknown
 
 
 def _function(target: Any) -> str:
@@ -76,27 +82,30 @@ def _function(target: Any) -> str:
                 return f"{space.__name__}.{target.__name__}"
     if target is interpolate:
         return "interpolate"
-    raise _Unknown
+    raise Unknown
 
 
-def _text(value: object) -> str:
-    """The value as text; kinds are told apart."""
-    match value:
-        case Node():
-            return f"%{value.name}"
-        case float() if type(value) is float:
-            return value.hex()
-        case list() | tuple() if type(value) in (list, tuple, torch.Size):
-            return f"{type(value).__name__}({','.join(map(_text, value))})"
-        case dict() if type(value) in (dict, torch.fx.immutable_collections.immutable_dict):
-            return f"dict({','.join(f'{_text(k)}:{_text(v)}' for k, v in value.items())})"
-        case list() | tuple() if type(value) is torch.fx.immutable_collections.immutable_list:
-            return f"list({','.join(map(_text, value))})"
-        case slice():
-            return f"slice{_text((value.start, value.stop, value.step))}"
-        case _ if type(value) in _PLAIN:
+def text_of(value: object, name: Callable[[Node], str] = lambda n: f"%{n.name}") -> str:
+    """The value as text; kinds are told apart. Nodes are called what `name` says."""
+
+    def text(value: object) -> str:
+        kind = type(value)
+        if kind in _PLAIN:
             return repr(value)
-    raise _Unknown
+        if kind is Node:
+            return name(value)  # type: ignore[arg-type]
+        if kind is float:
+            return value.hex()  # type: ignore[attr-defined]
+        if kind in _LISTS:
+            return f"{_LISTS[kind]}({','.join(map(text, value))})"  # type: ignore[call-overload]
+        if kind in _DICTS:
+            pairs = (f"{text(k)}:{text(v)}" for k, v in value.items())  # type: ignore[attr-defined]
+            return f"dict({','.join(pairs)})"
+        if kind is slice:
+            return f"slice{text((value.start, value.stop, value.step))}"  # type: ignore[attr-defined]
+        raise Unknown
+
+    return text(value)
 
 
 def _traced(fake: object) -> tuple[str, ...]:
@@ -110,9 +119,9 @@ def _input(x: object) -> tuple[object, ...]:
     if isinstance(x, torch.SymInt) or type(x) is int:
         return "size", str(x)
     if not isinstance(x, torch.Tensor) or type(x) not in _TENSORS or x.layout != torch.strided:
-        raise _Unknown
+        raise Unknown
     if x.is_conj() or x.is_neg() or x.is_nested:
-        raise _Unknown
+        raise Unknown
     return type(x).__name__, str(x.dtype), str(x.device), x.requires_grad, x.is_inference()
 
 
@@ -120,10 +129,10 @@ def _sizes() -> list[str]:
     """What is known of symbolic sizes: their ranges, values, equalities and guards so far."""
     environment = shape_environment()
     if environment is None:
-        raise _Unknown
+        raise Unknown
     values = environment.backed_var_to_val
     if not environment.var_to_range.keys() <= values.keys() or environment.deferred_runtime_asserts:
-        raise _Unknown
+        raise Unknown
     parts = [values, environment.var_to_range, environment.replacements]
     known = [str(sorted(p.items(), key=str)) for p in parts]
     fixed = sorted(TensorifyState.force_specializations)

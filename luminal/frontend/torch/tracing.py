@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
+import torch
 from functorch.compile import min_cut_rematerialization_partition
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import TensorifyScalarRestartAnalysis
@@ -18,10 +19,11 @@ from torch.fx import GraphModule
 from luminal.errors import LuminalError
 from luminal.frontend.torch.build import build
 from luminal.frontend.torch.decompositions import table
+from luminal.frontend.torch.folded import Folded, expand, fold
 from luminal.frontend.torch.options import Options
 from luminal.frontend.torch.recipe import Recipe
 from luminal.frontend.torch.reports import Report, record
-from luminal.frontend.torch.wrapper import Notes, left_its_base, wrap
+from luminal.frontend.torch.wrapper import Notes, is_direct, left_its_base, wrap
 
 __all__ = ["Traced", "run_whole", "trace"]
 
@@ -46,24 +48,56 @@ def trace(gm: GraphModule, example_inputs: Sequence[object], chosen: Options) ->
     """Traces and compiles one graph."""
     if any(map(left_its_base, example_inputs)):  # PyTorch's fake inputs would still share memory
         return run_whole(gm, "set_ gave a view that is an input other memory", chosen), None
-    notes = Notes(tuple(example_inputs))
-    compile_graph = aot_autograd(
-        fw_compiler=_compiler("forward", notes, chosen),
-        bw_compiler=_compiler("backward", notes, chosen),
-        inference_compiler=_compiler("inference", notes, chosen),
-        decompositions=table(),
-        partition_fn=min_cut_rematerialization_partition,
-        keep_inference_input_mutations=True,
-    )
+    folded = fold(gm, _alone) if _needs_no_gradients(example_inputs) else None
     try:
-        compiled = compile_graph(gm, example_inputs)
+        return _traced(gm, folded, example_inputs, chosen)
     except (TensorifyScalarRestartAnalysis, LuminalError):
         raise
     except (RuntimeError, AssertionError) as error:
         if not any(text in str(error) for text in _BEYOND_AOT):
             raise
         return run_whole(gm, str(error).splitlines()[0], chosen), None
+
+
+def _needs_no_gradients(inputs: Sequence[object]) -> bool:
+    tensors = (x for x in inputs if isinstance(x, torch.Tensor))
+    return not torch.is_grad_enabled() or not any(x.requires_grad for x in tensors)
+
+
+def _traced(
+    gm: GraphModule, folded: Folded | None, example_inputs: Sequence[object], chosen: Options
+) -> Traced:
+    notes = Notes(tuple(example_inputs))
+    bodies = folded.bodies if folded is not None else ()
+    compile_graph = aot_autograd(
+        fw_compiler=_compiler("forward", notes, chosen),
+        bw_compiler=_compiler("backward", notes, chosen),
+        inference_compiler=_compiler("inference", notes, chosen, bodies),
+        decompositions=table(),
+        partition_fn=min_cut_rematerialization_partition,
+        keep_inference_input_mutations=True,
+    )
+    compiled = compile_graph(gm if folded is None else folded.module, example_inputs)
     return wrap(compiled, notes, gm, example_inputs)
+
+
+def _alone(gm: GraphModule, example_inputs: Sequence[object]) -> GraphModule | None:
+    """The ATen graph of a part without gradients whose results are its own and that writes into
+    no input; None of any other part."""
+    notes, found = Notes(tuple(example_inputs)), []
+
+    def keep(gm: GraphModule, _: Sequence[object]) -> Callable[..., object]:
+        notes.inference += 1
+        notes.note(gm)
+        found.append(gm)
+        return gm.forward
+
+    compile_graph = aot_autograd(
+        fw_compiler=keep, inference_compiler=keep, decompositions=table(),
+        keep_inference_input_mutations=True,
+    )  # fmt: skip
+    compile_graph(gm, example_inputs)
+    return found[0] if is_direct(notes, len(example_inputs)) else None
 
 
 def run_whole(gm: GraphModule, reason: str, options: Options) -> Callable[..., object]:
@@ -76,8 +110,11 @@ def run_whole(gm: GraphModule, reason: str, options: Options) -> Callable[..., o
     return gm.forward
 
 
-def _compiler(kind: str, notes: Notes, options: Options) -> Compiler:
+def _compiler(
+    kind: str, notes: Notes, options: Options, bodies: Sequence[GraphModule] = ()
+) -> Compiler:
     def compile_one(gm: GraphModule, example_inputs: Sequence[object]) -> Callable[..., object]:
+        expand(gm, bodies)
         if kind == "inference":
             notes.inference += 1
         else:

@@ -14,7 +14,7 @@ from torch.fx import GraphModule
 
 from luminal.frontend.torch.recipe import Recipe, unboxed
 
-__all__ = ["Notes", "direct", "left_its_base", "wrap"]
+__all__ = ["Notes", "direct", "is_direct", "left_its_base", "wrap"]
 
 Function = Callable[..., Any]
 Overlap = frozenset[tuple[int, int, int]]
@@ -56,7 +56,7 @@ def wrap(
     """The callable for Dynamo, and the recipe of what it calls if it does nothing else."""
     if notes.mutated:
         return _checking(compiled, notes.mutated, gm, example_inputs), None
-    if _is_direct(notes, len(example_inputs)) and notes.inner is not None:
+    if is_direct(notes, len(example_inputs)) and notes.inner is not None:
         return direct(notes.inner), notes.inner.recipe
     return compiled, None
 
@@ -66,7 +66,7 @@ def direct(inner: Function) -> Function:
     return torch._dynamo.disable(unboxed(inner), reason="compiled by luminal")
 
 
-def _is_direct(notes: Notes, count: int) -> bool:
+def is_direct(notes: Notes, count: int) -> bool:
     """True if AOTAutograd's own wrapper has nothing to do."""
     data: Any = notes.metadata
     if notes.training or notes.inference != 1 or data is None or notes.inputs != count:
