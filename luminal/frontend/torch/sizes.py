@@ -27,6 +27,7 @@ from torch.utils._sympy.numbers import int_oo
 
 from luminal.frontend.torch.collector import resting
 from luminal.frontend.torch.reports import count, forget
+from luminal.frontend.torch.unconverted import FAILURES, in_eager
 
 __all__ = ["attempt", "check_sizes", "convert_as_usual", "exclude_empty", "install"]
 
@@ -60,17 +61,21 @@ def install(backend: Callable[..., object]) -> None:
         if _STATE.active or _innermost(self._torchdynamo_orig_backend) is not backend:
             return convert(self, frame, entry, hooks, state, **rest)
         before, reports = dict(state), count()
-        with resting():
-            try:
-                with _generic():
-                    return convert(self, frame, entry, hooks, state, **rest)
-            except Exception:
-                if not _STATE.met:
-                    raise
-            state.clear()
-            state.update(before)
+        try:
+            with resting():
+                try:
+                    with _generic():
+                        return convert(self, frame, entry, hooks, state, **rest)
+                except Exception:
+                    if not _STATE.met:
+                        raise
+                state.clear()
+                state.update(before)
+                forget(reports)
+                return convert(self, frame, entry, hooks, state, **rest)
+        except FAILURES as error:
             forget(reports)
-            return convert(self, frame, entry, hooks, state, **rest)
+            return in_eager(self, frame.f_code, error)
 
     def evaluated(
         self: Any, node: Any, size_oblivious: bool = False, *args: Any, **rest: Any

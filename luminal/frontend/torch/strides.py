@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
-from torch._prims_common import suggest_memory_format
+from torch._prims_common import compute_elementwise_output_strides, suggest_memory_format
 
 __all__ = ["laid_out_like", "table"]
 
@@ -62,6 +62,56 @@ def _copy_strided(x: Tensor, strides: Sequence[int]) -> object:
     return x.permute(order).clone(memory_format=torch.contiguous_format).permute(back)
 
 
+def _elementwise(function: Callable[..., object]) -> Callable[..., object]:
+    """`function` of one value at a time, with the strides that all operands together give; those
+    of a chain of operators with two operands each may differ."""
+
+    def decomposition(*args: object, **kwargs: object) -> object:
+        out = function(*args, **kwargs)
+        operands = [a for a in args if isinstance(a, Tensor)]
+        if not isinstance(out, Tensor) or not all(isinstance(n, int) for n in out.shape):
+            return out
+        wide = [a.expand(out.shape) for a in operands]
+        wanted = compute_elementwise_output_strides(*wide)
+        equal = all(
+            n == 1 or a == b for n, a, b in zip(out.shape, wanted, out.stride(), strict=True)
+        )
+        return out if equal else _laid_out(out, wanted)
+
+    return decomposition
+
+
+def _like_clone(function: Callable[..., object]) -> Callable[..., object]:
+    """`function`, whose result lies in memory as a clone of its first operand does."""
+
+    def decomposition(x: Tensor, *args: object, **kwargs: object) -> object:
+        out, sizes = function(x, *args, **kwargs), (*x.shape, *x.stride())
+        if not isinstance(out, Tensor) or not all(isinstance(n, int) for n in sizes):
+            return out
+        wanted = torch.empty_like(x).stride()
+        return out if out.stride() == wanted else _laid_out(out, wanted)
+
+    return decomposition
+
+
+def _laid_out(x: Tensor, strides: Sequence[int]) -> Tensor:
+    copied = _copy_strided(x, strides)
+    return copied if isinstance(copied, Tensor) else x
+
+
+def _several_operands(overload: torch._ops.OperatorBase) -> bool:
+    """True of an operator that computes one value at a time of two tensors or more, without
+    writing."""
+    if not isinstance(overload, torch._ops.OpOverload) or overload._schema.is_mutable:
+        return False
+    if overload._schema.name == "aten::masked_fill":  # always contiguous in eager
+        return False
+    if torch._C._dispatch_has_kernel_for_dispatch_key(overload.name(), "CompositeImplicitAutograd"):
+        return False  # a chain in eager too
+    tensors = sum("Tensor" in str(a.type) for a in overload._schema.arguments)
+    return torch.Tag.pointwise in overload.tags and tensors > 1
+
+
 def _roll(x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> object:
     """As ATen's kernel, whose result has the strides of the last concatenation."""
     if suggest_memory_format(x) == torch.contiguous_format or not dims or x.numel() == 0:
@@ -93,6 +143,11 @@ def table(
         aten._native_batch_norm_legit_no_training.default,
     )  # fmt: skip
     return {
+        **{o: _elementwise(f) for o, f in found.items() if _several_operands(o)},
+        **{
+            o: _like_clone(found[o])
+            for o in (aten.index_fill.int_Scalar, aten.index_fill.int_Tensor)
+        },
         **{o: _keeping(found[o]) for o in keeping},
         **{o: _regular(o) for o in regular},
         aten.baddbmm.default: _keeping(found[aten.baddbmm.default], last=False),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import torch
 from functorch.compile import min_cut_rematerialization_partition
 from torch._dynamo.backends.common import aot_autograd
-from torch._dynamo.exc import TensorifyScalarRestartAnalysis
+from torch._dynamo.exc import RestartAnalysis
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx import GraphModule
 
@@ -22,21 +22,13 @@ from luminal.frontend.torch.decompositions import table
 from luminal.frontend.torch.folded import Folded, expand, fold
 from luminal.frontend.torch.options import Options
 from luminal.frontend.torch.recipe import Recipe
-from luminal.frontend.torch.reports import Report, record
-from luminal.frontend.torch.wrapper import Notes, is_direct, left_its_base, wrap
+from luminal.frontend.torch.reports import Report, record, warn_once
+from luminal.frontend.torch.sizes import convert_as_usual
+from luminal.frontend.torch.wrapper import Notes, is_direct, left_its_base, views_of_merged, wrap
 
 __all__ = ["Traced", "run_whole", "trace"]
 
 log = logging.getLogger("luminal.torch")
-_BEYOND_AOT = (
-    "view chain",  # a write through as_strided
-    "more than one element of the written-to tensor",  # a write into a part of an expanded input
-    "frozen storage",  # a write after set_
-    "with two bool tensors is not supported",  # a write into expanded bools after set_
-    "out of bounds for storage",  # the same through a view
-    "does not yet handle non-differentiable view input mutations",
-    "attempting to expand a dimension",  # set_ on a view of a written input
-)
 Compiler = Callable[[GraphModule, Sequence[object]], Callable[..., object]]
 
 
@@ -51,12 +43,13 @@ def trace(gm: GraphModule, example_inputs: Sequence[object], chosen: Options) ->
     folded = fold(gm, _alone) if _needs_no_gradients(example_inputs) else None
     try:
         return _traced(gm, folded, example_inputs, chosen)
-    except (TensorifyScalarRestartAnalysis, LuminalError):
+    except (RestartAnalysis, LuminalError):
         raise
-    except (RuntimeError, AssertionError) as error:
-        if not any(text in str(error) for text in _BEYOND_AOT):
-            raise
-        return run_whole(gm, str(error).splitlines()[0], chosen), None
+    except Exception as error:  # writes through odd views, set_: eager does what AOTAutograd cannot
+        convert_as_usual()
+        log.debug("AOTAutograd failed", exc_info=True)
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        return run_whole(gm, reason, chosen), None
 
 
 def _needs_no_gradients(inputs: Sequence[object]) -> bool:
@@ -78,6 +71,10 @@ def _traced(
         keep_inference_input_mutations=True,
     )
     compiled = compile_graph(gm if folded is None else folded.module, example_inputs)
+    if views_of_merged(notes):
+        return run_whole(
+            gm, "results are views of inputs that overlap and are written", chosen
+        ), None
     return wrap(compiled, notes, gm, example_inputs)
 
 
@@ -106,6 +103,8 @@ def run_whole(gm: GraphModule, reason: str, options: Options) -> Callable[..., o
     report.fallback["graph"] += 1
     if options.strict:
         raise LuminalError(f"[torch] the whole graph runs in eager: {reason}.")
+    if options.fallback == "warn":
+        warn_once(report)
     log.info("a whole graph runs in eager: %s", reason)
     return gm.forward
 

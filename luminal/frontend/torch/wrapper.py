@@ -14,7 +14,7 @@ from torch.fx import GraphModule
 
 from luminal.frontend.torch.recipe import Recipe, unboxed
 
-__all__ = ["Notes", "direct", "is_direct", "left_its_base", "wrap"]
+__all__ = ["Notes", "direct", "is_direct", "left_its_base", "views_of_merged", "wrap"]
 
 Function = Callable[..., Any]
 Overlap = frozenset[tuple[int, int, int]]
@@ -84,6 +84,15 @@ def is_direct(notes: Notes, count: int) -> bool:
         and not data.tokens
         and data.grad_enabled_mutation is None
     )
+
+
+def views_of_merged(notes: Notes) -> bool:
+    """True if AOTAutograd took overlapping inputs for views of one tensor and has to make results
+    that are views of them: from that one tensor, it makes other views, or fails at the call."""
+    data: Any = notes.metadata
+    if data is None or notes.inputs >= len(notes.example) or not notes.mutated:
+        return False
+    return any(o.output_type.name == "alias_of_input" for o in data.output_info)
 
 
 def _is_subclass(kind: type) -> bool:
