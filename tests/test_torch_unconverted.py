@@ -1,5 +1,8 @@
 """What Dynamo or AOTAutograd refuse though eager does it runs in eager, and errors are eager's."""
 
+import operator
+import warnings
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -81,3 +84,45 @@ def test_views_of_inputs_that_overlap_and_are_written():
         for _ in range(2):
             for got, want in zip(call(compiled(turns)), call(turns), strict=True):
                 assert torch.equal(got, want) and got.stride() == want.stride()
+
+
+EXPANDED = {
+    "fill_": lambda x: (x.expand(3, 4).fill_(2.0), x + 0),
+    "zero_ of a view": lambda x: (x.expand(3, 4)[1:, ::2].zero_(), x + 0),
+    "masked_fill_": lambda x: (x.expand(3, 4).masked_fill_(x > 0, 5.0), x + 0),
+    "of one row": lambda x: (x.expand(3, 4)[0].add_(1), x + 0),
+    "setitem": lambda x: (operator.setitem(x.expand(3, 4), 0, 7.0), x + 0),
+    "fill_ of an intermediate": lambda x: (y := x * 2, y.expand(3, 4).fill_(1.0), y + 0),
+    "columns": lambda x: (x[:, None].expand(4, 3).T.fill_(3.0), x + 0),
+}
+
+
+@pytest.mark.parametrize("name", EXPANDED)
+def test_writes_into_expanded_tensors(name):
+    x, y = torch.arange(-2.0, 2.0), torch.arange(-2.0, 2.0)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        got, want = compiled(EXPANDED[name])(x), EXPANDED[name](y)
+    torch.testing.assert_close((*got, x), (*want, y))
+
+
+TURNS = {
+    "unsqueeze_": lambda y: y.unsqueeze_(0),
+    "squeeze_": lambda y: y.squeeze_(),
+    "t_": lambda y: y.t_(),
+    "transpose_": lambda y: y.transpose_(0, 1),
+    "swapaxes_": lambda y: y.swapaxes_(0, 1),
+}
+
+
+@pytest.mark.parametrize("name", TURNS)
+def test_shapes_after_the_shape_was_changed_in_place(name):
+    def turned(x):
+        y = x * 2
+        TURNS[name](y)
+        return y.expand(3, *y.shape), y.shape, torch.zeros(y.shape), y.dim(), y.size(0), y + 1
+
+    with torch.no_grad():
+        got, want = compiled(turned)(torch.ones(4, 1)), turned(torch.ones(4, 1))
+    assert got[1] == want[1] and got[3:5] == want[3:5]
+    torch.testing.assert_close(got, want)

@@ -29,12 +29,23 @@ _IN_PLACE = {
 }  # fmt: skip
 
 
+_ALIKE = ("fill_", "zero_")
+_METADATA = (
+    "detach_", "requires_grad_", "resize_", "set_", "squeeze_", "swapaxes_", "swapdims_", "t_",
+    "transpose_", "unsqueeze_",
+)  # fmt: skip
+
+
 def prepass(gm: GraphModule) -> str | None:
     """Changes `gm` in place; returns why it must run in eager as a whole, or None."""
     mutates = writes(gm)
     for node in list(gm.graph.nodes):
         if node.op == "call_method" and node.target == "unfold" and mutates:
             return "in-place write in a graph with Tensor.unfold"
+        if _writes(node) and node.target not in _METADATA and _is_spread(node.args[0]):
+            if node.op != "call_method" or node.target not in _ALIKE:
+                return "a write into an expanded tensor"
+            _write_once(gm, node)
         if node.op == "call_method" and node.target == "masked_fill_":
             _keep_strides(gm, node)
         if node.op != "call_function":
@@ -46,6 +57,26 @@ def prepass(gm: GraphModule) -> str | None:
             node.target = interpolate
     gm.recompile()
     return None
+
+
+def _is_spread(target: object) -> bool:
+    """True of a tensor with several elements in one place: functional writes into it go wrong."""
+    example = target.meta.get("example_value") if isinstance(target, Node) else None
+    if not isinstance(example, Tensor) or example.layout != torch.strided:
+        return False
+    return any(n != 1 and s == 0 for n, s in zip(example.shape, example.stride(), strict=True))
+
+
+def _write_once(gm: GraphModule, node: Node) -> None:
+    """A write of one value everywhere, as one into each place once."""
+    target = node.args[0]
+    example, once = target.meta["example_value"], target
+    with gm.graph.inserting_before(node):
+        for dim, stride in enumerate(example.stride()):
+            if stride == 0 and example.shape[dim] != 0:
+                once = gm.graph.call_method("narrow", (once, dim, 0, 1))
+    node.replace_all_uses_with(target)
+    node.args = (once, *node.args[1:])
 
 
 def _keep_strides(gm: GraphModule, node: Node) -> None:

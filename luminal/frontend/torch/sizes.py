@@ -19,6 +19,7 @@ import sympy
 import torch
 from torch._dynamo import convert_frame, utils
 from torch._dynamo.exc import TensorifyScalarRestartAnalysis
+from torch._dynamo.variables.tensor import TensorVariable
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.fx import GraphModule, Interpreter, Node
 from torch.fx.experimental import _config as settings
@@ -27,7 +28,7 @@ from torch.utils._sympy.numbers import int_oo
 
 from luminal.frontend.torch.collector import resting
 from luminal.frontend.torch.reports import count, forget
-from luminal.frontend.torch.unconverted import FAILURES, in_eager
+from luminal.frontend.torch.unconverted import in_eager
 
 __all__ = ["attempt", "check_sizes", "convert_as_usual", "exclude_empty", "install"]
 
@@ -40,8 +41,10 @@ class _Diverges(Exception):
 
 
 class _State(threading.local):
-    """Whether a frame is converted in this way now, is inside operators, and met symbols."""
+    """Whether a frame is converted for our backend now, and in this way, is inside operators, and
+    met symbols."""
 
+    ours = False
     active = False
     inside = False
     met = False
@@ -62,7 +65,7 @@ def install(backend: Callable[..., object]) -> None:
             return convert(self, frame, entry, hooks, state, **rest)
         before, reports = dict(state), count()
         try:
-            with resting():
+            with resting(), _ours():
                 try:
                     with _generic():
                         return convert(self, frame, entry, hooks, state, **rest)
@@ -73,7 +76,7 @@ def install(backend: Callable[..., object]) -> None:
                 state.update(before)
                 forget(reports)
                 return convert(self, frame, entry, hooks, state, **rest)
-        except FAILURES as error:
+        except Exception as error:
             forget(reports)
             return in_eager(self, frame.f_code, error)
 
@@ -88,9 +91,31 @@ def install(backend: Callable[..., object]) -> None:
         with _inside():
             return run_node(*args, **rest)
 
+    _keep_shapes_known()
     convert_frame.ConvertFrameAssert.__call__ = converted  # type: ignore[method-assign]
     ShapeEnv.evaluate_sym_node = evaluated  # type: ignore[method-assign]
     utils.run_node = ran
+
+
+def _keep_shapes_known() -> None:
+    """After `unsqueeze_` and its like, Dynamo takes a tensor's shape to be what it was before."""
+    sync = getattr(TensorVariable, "_sync_if_inplace_mutation", None)
+    if sync is None:
+        return
+
+    def synced(self: Any, tx: Any, version: Any, has_tensor_arg: bool) -> None:
+        sync(self, tx, version, has_tensor_arg or _STATE.ours)
+
+    TensorVariable._sync_if_inplace_mutation = synced  # type: ignore[method-assign]
+
+
+@contextmanager
+def _ours() -> Iterator[None]:
+    before, _STATE.ours = _STATE.ours, True
+    try:
+        yield
+    finally:
+        _STATE.ours = before
 
 
 def _innermost(function: Any) -> Any:

@@ -13,16 +13,21 @@ from types import CodeType
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from torch._dynamo.exc import BackendCompilerFailed, InternalTorchDynamoError, TorchRuntimeError
+from torch._dynamo.exc import (
+    BackendCompilerFailed,
+    InternalTorchDynamoError,
+    TorchDynamoException,
+    TorchRuntimeError,
+)
 from torch._dynamo.types import ConvertFrameReturn
 
 from luminal.errors import LuminalError
 from luminal.frontend.torch.reports import Report, record, warn_once
 
-__all__ = ["FAILURES", "in_eager"]
+__all__ = ["in_eager"]
 
 log = logging.getLogger("luminal.torch")
-FAILURES = (BackendCompilerFailed, InternalTorchDynamoError, TorchRuntimeError)
+_FAILURES = (BackendCompilerFailed, InternalTorchDynamoError, TorchRuntimeError)
 _MOST_TRIES = 3  # of the same code: an error of the user's own may be gone the next time
 _TRIES: WeakKeyDictionary[CodeType, int] = WeakKeyDictionary()
 
@@ -32,10 +37,11 @@ def in_eager(converter: Any, code: CodeType, error: Exception) -> ConvertFrameRe
     box = getattr(converter, "_box", None)
     whole = converter._one_graph or getattr(box, "error_on_graph_break", False)
     fallback = _options(converter._torchdynamo_orig_backend).get("fallback", "warn")
-    ours = isinstance(getattr(error, "inner_exception", None), LuminalError)
-    if whole or ours or fallback == "error":
+    ours = isinstance(getattr(error, "inner_exception", error), LuminalError)
+    meant = isinstance(error, TorchDynamoException) and not isinstance(error, _FAILURES)
+    if whole or ours or meant or fallback == "error":
         raise error
-    reason = str(error).strip().splitlines()[0]
+    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
     report = record(Report("whole", reasons={code.co_name: reason}))
     report.fallback[code.co_name] += 1
     if fallback == "warn":
