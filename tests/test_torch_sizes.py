@@ -132,7 +132,16 @@ def heads(x, y):
     return F.scaled_dot_product_attention(q, k, k).transpose(1, 2).reshape(b, -1, 6)
 
 
+def grouped(q, k):
+    """Attention whose key heads are repeated by expand and reshape."""
+    b, heads, n, d = k.shape
+    more = k[:, :, None].expand(b, heads, q.shape[1] // heads, n, d).reshape(b, -1, n, d)
+    wide = k[:, :, None].expand(b, heads, q.shape[1] // heads, n, d).flatten(1, 2)
+    return (q @ more.mT * d**-0.5).softmax(-1) @ wide
+
+
 RELATED = {
+    "grouped heads": (grouped, lambda b, s: (torch.randn(2, b * s, 5, 6), torch.randn(2, s, 5, 6))),
     "heads": (heads, lambda b, s: (torch.randn(b, s, 6), torch.randn(b, 4, 6))),
     "quotient": (
         lambda x, y: x.view(y.shape[0], x.shape[0] // y.shape[0], -1).sum(1) + y,

@@ -56,6 +56,7 @@ CASES = {
         x[:, :, 1:].index_fill(1, torch.tensor([0]), 2.0),
         x[..., 1:].mT.index_fill(1, torch.tensor([0]), torch.tensor(2.0)),
     ),
+    "one_hot": lambda x: F.one_hot(x[:, 0].long().abs() % 3, 5),
     "where": lambda x: torch.where(x > 0, x, x.contiguous()),
     "sum": lambda x: x + x.contiguous(),
     "pixel_shuffle": lambda x: (F.pixel_shuffle(x, 2), F.pixel_unshuffle(x, 2)),

@@ -55,6 +55,8 @@ def prepass(gm: GraphModule) -> str | None:
             gm.graph.erase_node(node)
         elif node.target is F.interpolate:
             node.target = interpolate
+        elif node.target is F.one_hot:
+            _make_contiguous(gm, node)
     gm.recompile()
     return None
 
@@ -77,6 +79,14 @@ def _write_once(gm: GraphModule, node: Node) -> None:
                 once = gm.graph.call_method("narrow", (once, dim, 0, 1))
     node.replace_all_uses_with(target)
     node.args = (once, *node.args[1:])
+
+
+def _make_contiguous(gm: GraphModule, node: Node) -> None:
+    """The result in the order that ATen's kernel gives it, where tracing has the operand's."""
+    with gm.graph.inserting_after(node):
+        dense = gm.graph.call_method("contiguous", (node,))
+    node.replace_all_uses_with(dense, delete_user_cb=lambda user: user is not dense)
+    dense.meta = dict(node.meta)
 
 
 def _keep_strides(gm: GraphModule, node: Node) -> None:

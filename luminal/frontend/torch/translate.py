@@ -15,7 +15,7 @@ from torch.fx import GraphModule, Node
 
 from luminal.errors import LuminalError, UnsupportedError
 from luminal.frontend.tensor import Tensor, broadcast, cast, scalar, to_graph, update
-from luminal.frontend.torch.aten import Call, Pair, lookup
+from luminal.frontend.torch.aten import Call, Pair, lookup, relabelled
 from luminal.frontend.torch.aten.pairs import joined, parted
 from luminal.frontend.torch.layout import DTYPES, PARTS, input_tensor, memory_order
 from luminal.frontend.torch.nodes import has_effect, is_scalar_math, tensors_of, value_of, view_base
@@ -24,8 +24,8 @@ from luminal.frontend.torch.phases import Phase
 from luminal.frontend.torch.scalars import float_of
 from luminal.frontend.torch.symbols import SYMBOLIC, Symbols, free_symbols, sympy_of
 from luminal.frontend.views import permute
-from luminal.ir.expr import Expr, to_expr
-from luminal.ir.view import Shape, View, axes_of
+from luminal.ir.expr import Expr
+from luminal.ir.view import Shape
 
 __all__ = ["Translator", "refusal"]
 
@@ -263,4 +263,4 @@ def _relabelled(x: Tensor, want: Shape, hints: Mapping[str, int]) -> Tensor:
     sizes = [tuple(e.evaluate(hints) for e in dims) for dims in (x.dims, want)]
     if sizes[0] != sizes[1]:
         raise UnsupportedError(f"[torch] translated shape {list(x.dims)}, traced {list(want)}.")
-    return x.through(View(want, x.dims, tuple(to_expr(a) for a in axes_of(want))))
+    return relabelled(x, want)

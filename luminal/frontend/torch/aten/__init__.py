@@ -15,9 +15,9 @@ from luminal.frontend.torch.aten import (
     scatter,
     views,
 )
-from luminal.frontend.torch.aten.table import Call, Pair, lookup, overloads
+from luminal.frontend.torch.aten.table import Call, Pair, lookup, overloads, relabelled
 
 __all__ = [
     "Call", "Pair", "backward", "bags", "bits", "elementwise", "fourier", "index", "linear",
-    "lookup", "numbers", "order", "overloads", "pairs", "reduce", "scatter", "views",
+    "lookup", "numbers", "order", "overloads", "pairs", "reduce", "relabelled", "scatter", "views",
 ]  # fmt: skip

@@ -18,9 +18,10 @@ from luminal.frontend.tensor import Tensor, broadcast, cast, scalar
 from luminal.frontend.torch.layout import DTYPES, PARTS
 from luminal.frontend.torch.symbols import Symbols
 from luminal.ir.dtype import DType, i32, i64, u8
-from luminal.ir.expr import Expr
+from luminal.ir.expr import Expr, to_expr
+from luminal.ir.view import Shape, View, axes_of
 
-__all__ = ["Call", "Function", "Pair", "convert", "lookup", "op", "overloads"]
+__all__ = ["Call", "Function", "Pair", "convert", "lookup", "op", "overloads", "relabelled"]
 
 Function = Callable[..., object]
 _TABLE: dict[object, Function] = {}
@@ -84,6 +85,11 @@ class Call:
         want = self.dtype if dtype is None else dtype
         tensor = cast(x, want) if isinstance(x, Tensor) else scalar(x, want)  # type: ignore[arg-type]
         return broadcast(tensor, self.dims)
+
+
+def relabelled(x: Tensor, want: Shape) -> Tensor:
+    """x with its dimensions written as tracing wrote them: equal, though not in form."""
+    return x.through(View(want, x.dims, tuple(to_expr(a) for a in axes_of(want))))
 
 
 def convert(x: Tensor, dtype: DType) -> Tensor:

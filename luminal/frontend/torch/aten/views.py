@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from luminal.errors import UnsupportedError
 from luminal.frontend import functional as F
 from luminal.frontend.tensor import Tensor, cast
-from luminal.frontend.torch.aten.table import Call, op
+from luminal.frontend.torch.aten.table import Call, op, relabelled
 from luminal.frontend.views import reshape, slice_
 from luminal.ir.expr import Expr, ExprLike, const, is_nonnegative, minimum, prod, to_expr
 from luminal.ir.view import View, axes_of
@@ -48,7 +48,12 @@ def _t(call: Call, x: Tensor) -> Tensor:
 
 @op("expand", "expand_copy")
 def _expand(call: Call, x: Tensor, size: Sequence[ExprLike], implicit: bool = False) -> Tensor:
-    return F.expand(x, *call.dims)
+    wanted = call.dims[len(call.dims) - x.ndim :]
+    sizes = tuple(  # tracing knows that sizes are equal which do not look so: h // k * k and h
+        w if call.size(d) != 1 and call.equal(d, w) else d
+        for d, w in zip(x.dims, wanted, strict=True)
+    )
+    return F.expand(x if sizes == x.dims else relabelled(x, sizes), *call.dims)
 
 
 @op("alias", "detach")
