@@ -28,8 +28,9 @@ class _Since:
         return _Since(self.reads | other.reads, self.writes | other.writes)
 
     def meets(self, new: _Since) -> bool:
-        """Whether a barrier must stand between."""
-        return bool(self.writes & (new.reads | new.writes) or self.reads & new.writes)
+        """Whether a barrier must stand between. Two writes need none: what is written anew
+        has been read in between, or was written for nothing."""
+        return bool(self.writes & new.reads or self.reads & new.writes)
 
 
 def with_barriers(body: Block, shared: Names) -> Block:
@@ -83,6 +84,9 @@ class _Barriers:
         for s in block.body:
             match s:
                 case For() if not self._varies(s.lo) and not self._varies(s.hi):
+                    if since.meets(self.touched(s)):  # once before, not in every step
+                        out.append(Sync())
+                        since = _Since()
                     s, since = self._loop(s, since)
                 case If() if not self._varies(s.condition):
                     then, a = self.block(s.then, since)

@@ -5,14 +5,13 @@ but for what the vendor's compiler brings. A vector is printed lane by lane. Dec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-
-import numpy as np
+from collections.abc import Collection, Mapping, Sequence
 
 from luminal.codegen.barriers import inner_blocks
 from luminal.codegen.blocks import Sync
+from luminal.codegen.cstyle_dialect import Dialect, held, plain, stored
 from luminal.codegen.cstyle_functions import combined, function_texts, literal
+from luminal.codegen.cstyle_values import Printer
 from luminal.codegen.loopir import (
     Block,
     Fail,
@@ -27,56 +26,12 @@ from luminal.codegen.loopir import (
     Store,
     Value,
 )
-from luminal.errors import DTypeError
 from luminal.ir.dtype import DType, by_name
 
 _SIGNS = {"div": "/", "udiv": "/", "urem": "%", "lt": "<", "le": "<=", "eq": "==", "and": "&&",
           "or": "||"}  # fmt: skip
 _WIDTH = 16
 """The most bytes of one access."""
-
-
-@dataclass(frozen=True, slots=True)
-class Dialect:
-    """What sets one C dialect apart.
-
-    `types` names its types by ours; `head` opens a file. `signature` is formatted with `name`,
-    `threads` and `parameters`; `pointer` with `type`, `name`, `number` (a type of what is only read
-    is const), `size` likewise for a dimension; `extra` follows these. `entry` are the first lines
-    of a kernel; `memory` qualifies pointers to what a block shares, `device` those to buffers;
-    `warp` says how many lanes `shuffle` reaches. `math` formats functions by dtype, as `{}f` for
-    exp2f; `casts` are functions that read the bits of a value as another type, `own` others that it
-    writes its own way."""
-
-    name: str
-    types: Mapping[str, str]
-    head: str
-    signature: str
-    pointer: str
-    size: str
-    extra: tuple[str, ...]
-    entry: str
-    function: str
-    memory: str
-    device: str
-    barrier: str
-    warp: int
-    shuffle: Callable[[str, str], str]
-    math: Mapping[str, str]
-    casts: Mapping[str, str]
-    own: Mapping[str, str] = field(default_factory=dict)
-
-
-def stored(dtype: DType) -> str:
-    """The type of an element in memory: halves, bools and small formats as their bits."""
-    if dtype.name in ("f64", "f32") or (dtype.is_int and dtype.bits >= 8):
-        return dtype.name
-    return "u16" if dtype.bits == 16 else "u8"
-
-
-def held(dtype: DType) -> str:
-    """The type of a value."""
-    return "bool" if dtype.name == "bool" else stored(dtype)
 
 
 def print_function(
@@ -87,20 +42,16 @@ def print_function(
     return _Printer(function, dtypes, written, dialect).text(note)
 
 
-class _Printer:
-    """Prints one kernel. `functions` are those it calls; `lines` its body so far."""
+class _Printer(Printer):
+    """Prints one kernel: statements and operations."""
 
     def __init__(
         self, function: Function, dtypes: Mapping[str, DType], written: Collection[str],
         dialect: Dialect,
     ) -> None:  # fmt: skip
-        self.function, self.dtypes = function, dtypes
-        self.written, self.dialect = written, dialect
-        self.functions: set[str] = set()
-        self.lines: list[str] = []
-        self.names: dict[str, str] = {}
+        super().__init__(dialect, dtypes)
+        self.function, self.written = function, written
         self.computed: set[str] = set()  # what is computed from data, and may wrap
-        self.depth = 1
         self.exchanged = 0
         self.live: set[str] = set()
         _mark(function.body, self.live)
@@ -143,7 +94,7 @@ class _Printer:
         lines, total = list[str](), 0
         pointer = f"{self.dialect.memory} ".lstrip()
         for a in self.function.locals:
-            kind, name = stored(a.dtype), _plain(a.name)
+            kind, name = stored(a.dtype), plain(a.name)
             self.use(kind)
             if not a.shared:
                 lines.append(f"    {kind} {name}[{max(1, a.elements)}];")
@@ -151,37 +102,6 @@ class _Printer:
             lines.append(f"    {pointer}{kind}* {name} = ({pointer}{kind}*)(shared + {total});")
             total += -(-a.elements * a.dtype.itemsize // _WIDTH) * _WIDTH
         return lines, total + self.exchanged
-
-    # ---- operands
-
-    def use(self, kind: str) -> None:
-        """DTypeError for a type that the dialect lacks."""
-        if kind != "bool" and kind not in self.dialect.types:
-            raise DTypeError(f"[{self.dialect.name}] it has no 64-bit floats. Got {kind}; expected "
-                             "f32 or smaller. Try a cast to float32.")  # fmt: skip
-
-    def put(self, line: str) -> None:
-        self.lines.append("    " * self.depth + line)
-
-    def lane(self, operand: Operand, n: int) -> str:
-        """The text of one lane of an operand."""
-        if isinstance(operand, Literal):
-            self.use(held(operand.dtype))
-            return literal(_rounded(operand), operand.dtype.name)
-        name = operand.name if operand.lanes == 1 else f"{operand.name}_{n}"
-        return self.names.get(name, name)
-
-    def lanes(self, value: Value) -> list[str]:
-        """The names of the variables of a value."""
-        self.use(held(value.dtype))
-        return [self.lane(value, n) for n in range(value.lanes)]
-
-    def define(self, value: Value, n: int, text: str) -> None:
-        self.put(f"const {held(value.dtype)} {self.lanes(value)[n]} = {text};")
-
-    def call(self, name: str, *args: str) -> str:
-        self.functions.add(name)
-        return f"{name}({', '.join(args)})"
 
     # ---- statements
 
@@ -191,15 +111,22 @@ class _Printer:
                 self.statement(s)
 
     def statement(self, s: Statement) -> None:
+        if isinstance(s, Let):
+            self.lets[s.result.name] = s
         match s:
+            case Let() if (value := self.alias(s)) is not None:
+                for n, name in enumerate(self.lanes(s.result)):
+                    self.names[name] = self.lane(value, n if value.lanes > 1 else 0)
             case Let():
                 for n in range(s.result.lanes):
                     self.define(s.result, n, self.expression(s, n))
             case Load():
                 self.computed.add(s.result.name)
-                for n in range(s.result.lanes):
-                    self.define(s.result, n, self.loaded(s, n))
-            case Store():
+                self.loads[s.result.name] = s
+                raw = self.wide_load(s) or [self.element(s, n) for n in range(s.result.lanes)]
+                for n, text in enumerate(raw):
+                    self.define(s.result, n, self.loaded(s, n, text))
+            case Store() if not self.wide_store(s):
                 for n in range(s.value.lanes):
                     mask = f"if ({self.lane(s.mask, n)}) " if s.mask is not None else ""
                     value = self.lane(s.value, n)
@@ -214,6 +141,18 @@ class _Printer:
                 self.loop(s)
             case If():
                 self.branch(s)
+
+    def alias(self, let: Let) -> Operand | None:
+        """What a result is another name of: a splat's scalar; a load that its mask has made 0
+        already where a select does it again."""
+        if let.op == "splat":
+            return let.args[0]
+        if let.op != "select":
+            return None
+        condition, value, other = let.args
+        load = self.loads.get(value.name) if isinstance(value, Value) else None
+        zero = isinstance(other, Literal) and repr(other.value) in ("0", "0.0", "False")
+        return value if load is not None and load.mask == condition and zero else None
 
     def declare(self, values: Sequence[Value], firsts: Sequence[Operand] = ()) -> None:
         """Variables that are assigned to later."""
@@ -262,40 +201,6 @@ class _Printer:
             self.depth -= 1
         self.put("}")
 
-    # ---- memory
-
-    def place(self, s: Load | Store, n: int) -> str:
-        """The offset of one lane."""
-        if s.offset.lanes > 1:
-            return self.lane(s.offset, n)
-        return self.lane(s.offset, 0) + (f" + {n}" if n else "")
-
-    def element(self, s: Load | Store, n: int) -> str:
-        name, kind = _plain(s.base), stored(s.dtype)
-        if s.base in self.dtypes and stored(self.dtypes[s.base]) != kind:  # words of nibbles
-            name = f"(({self.dialect.device}const {kind}*){name})"
-        return f"{name}[{self.place(s, n)}]"
-
-    def loaded(self, s: Load, n: int) -> str:
-        """The element, decoded; 0 where the mask turns it off."""
-        text, dtype = self.element(s, n), s.dtype
-        if dtype.bits == 4:
-            place = self.place(s, n)
-            text = f"({_plain(s.base)}[({place}) >> 1] >> (({place}) & 1) * 4) & 15"
-        if dtype.name == "bool":
-            text = f"{text} != 0"
-        elif dtype.name == "i4":
-            text = f"(i8)((({text}) ^ 8) - 8)"
-        elif dtype.name == "u4":
-            text = f"(i8)({text})"
-        elif dtype.storage:
-            text = self.call(f"{dtype.name}_f32", f"(u8)({text})" if dtype.bits == 4 else text)
-        if s.mask is None:
-            return text
-        off = Literal(False if dtype.name == "bool" else 0, s.result.dtype)
-        zero = "0" if held(s.result.dtype) == "u16" else self.lane(off, 0)
-        return f"{self.lane(s.mask, n)} ? {text} : {zero}"
-
     # ---- operations
 
     def expression(self, let: Let, n: int) -> str:
@@ -306,8 +211,6 @@ class _Printer:
         match op:
             case "lanes":
                 return literal(n, dtype.name)
-            case "splat":
-                return self.lane(let.args[0], 0)
             case "shuffle":
                 which, lane = divmod(let.attr[n], let.args[0].lanes)
                 return self.lane(let.args[which], lane)
@@ -318,7 +221,8 @@ class _Printer:
             case "field":
                 return self.bits(let, n)
             case "lane_add" | "lane_max":
-                self.exchanged = max(self.exchanged, self.function.threads * 8)
+                if let.attr[0] * let.attr[1] > self.dialect.warp:
+                    self.exchanged = self.function.threads * 8
                 at, kind = self.dialect.memory, held(dtype)
                 place = f"({at} {kind}*)(shared + {self.locals()[1] - self.exchanged})"
                 count = ", ".join(map(str, let.attr))
@@ -353,7 +257,8 @@ class _Printer:
             case "mod" if not dtype.is_float:
                 return "false" if dtype.name == "bool" else self.call(f"mod_{dtype.name}", *args)
         name = {"mod": "fmod"}.get(op, op)
-        return f"{self.dialect.math[dtype.name].format(name)}({', '.join(args)})"
+        math = self.dialect.math
+        return f"{math.get(name, math[dtype.name]).format(name)}({', '.join(args)})"
 
     def cast(self, x: str, source: DType, target: DType) -> str:
         """A conversion as ir/interp.py gives it."""
@@ -423,15 +328,3 @@ def _mark(block: Block, live: set[str]) -> None:
         live.update(v.name for v in needed if isinstance(v, Value))
         for inner in inner_blocks(s):
             _mark(inner, live)
-
-
-def _plain(name: str) -> str:
-    return name.replace(".", "_")
-
-
-def _rounded(operand: Literal) -> float | int | bool:
-    """A value that its dtype holds, so that its text is exact."""
-    if operand.dtype.name in ("f32", "f16", "bf16"):
-        with np.errstate(over="ignore"):
-            return float(np.float32(operand.value))
-    return operand.value

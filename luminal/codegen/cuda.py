@@ -3,7 +3,7 @@
 In: nothing. Out: `CUDA`. Halves are converted by one instruction where there is a device, by
 integer arithmetic where the text is compiled as C++."""
 
-from luminal.codegen.cstyle import Dialect
+from luminal.codegen.cstyle_dialect import Dialect
 
 _CASTS = {
     "as_f32": "FN f32 as_f32(u32 x) { return __uint_as_float(x); }",
@@ -33,6 +33,7 @@ CUDA = Dialect(
     memory="",
     device="",
     barrier="__syncthreads()",
+    vector="make_{type}({values})",
     warp=32,
     shuffle=_shuffle,
     math={"f32": "{}f", "f64": "{}"},

@@ -62,8 +62,9 @@ def lower(
     loops, evaluator = LoopBuilder(emit), Evaluator(emit, places)
     evaluator.uses = use_counts(*(o.value for o in outs))
     axes = [padding.known[a] for a in kernel.all_axes()]
-    threads = block_threads(schedule, target.warp)
-    walker = LaneWalker(evaluator, loops, axes, prepared, threads, padding.conditions)
+    threads = block_threads(schedule, {a.name for a in set(axes) - set(kernel.axes)}, target.warp)
+    ends = {a: padding.conditions[a] for a in axes[: len(kernel.axes)] if a in padding.conditions}
+    walker = LaneWalker(evaluator, loops, axes, prepared, threads, ends)
     grid = grid_loops(kernel, schedule)
     if any(isinstance(i, Loop) and i.lanes and i.axis in kernel.ordered for i in schedule.items):
         raise IllegalSchedule("[schedule] an axis whose order counts is dealt to lanes.")

@@ -6,8 +6,10 @@ lanes are always met by all. Local arrays that are made outside of lanes are sha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
 from math import prod
 
 from luminal.codegen.blocks import Local
@@ -19,6 +21,7 @@ from luminal.codegen.online import lower_online
 from luminal.codegen.reductions import Group, Reductions
 from luminal.codegen.schedule_rules import IllegalSchedule
 from luminal.codegen.terms import Facts
+from luminal.codegen.terms import replace as replace_terms
 from luminal.codegen.tile import Extent, Replica, Tile, extent_of
 from luminal.ir import DType, Expr, Item, Loop, Schedule, Stage, Term, Var, boolean, i64
 from luminal.ir.expr import ZERO, to_expr
@@ -26,21 +29,45 @@ from luminal.ir.expr import ZERO, to_expr
 MOST_THREADS = 1024
 
 
-def block_threads(schedule: Schedule, warp: int) -> int:
+def block_threads(schedule: Schedule, bound: Collection[str], warp: int) -> int:
     """Threads of a block: what the most divided path through a schedule needs, in whole warps."""
-    most = max(_products(schedule.items, 1))
+    kept, staged = parted(schedule.items, bound)
+    inside = (_products(s.items, 1) for stages in staged.values() for s in stages)
+    most = max(*_products(kept, 1), *chain.from_iterable(inside))
     if most & (most - 1) or most > MOST_THREADS:
         raise IllegalSchedule(f"[schedule] {most} threads are not a power of two up to 1024.")
     return max(warp, most)
 
 
 def _products(items: Sequence[Item], around: int) -> Iterator[int]:
+    yield 1
     for item in items:
         if isinstance(item, Loop):
             around *= item.lanes or 1
         elif isinstance(item, Stage):
             yield from _products(item.items, around)
     yield around
+
+
+def parted(
+    items: Sequence[Item], bound: Collection[str]
+) -> tuple[list[Item], dict[int, list[Stage]]]:  # fmt: skip
+    """A loop list without the stages among its last loops, if those are over `bound` axes; and
+    these stages, which are for the whole block, by the id of the loop before them."""
+    first = len(items)
+    while first and (isinstance(i := items[first - 1], Stage) or (
+        isinstance(i, Loop) and i.axis in bound
+    )):  # fmt: skip
+        first -= 1
+    while first < len(items) and isinstance(items[first], Stage):
+        first += 1
+    kept, staged = list(items[:first]), dict[int, list[Stage]]()
+    for item in items[first:]:
+        if isinstance(item, Stage):
+            staged.setdefault(id(kept[-1]), []).append(item)
+        else:
+            kept.append(item)
+    return kept, staged
 
 
 class Lanes:
@@ -79,7 +106,7 @@ class Lanes:
 
 
 class LaneWalker(Walker):
-    """Lowers nests for the threads of a block. `conditions` says where padded axes end."""
+    """Lowers nests for the threads of a block. `conditions` says where padded free axes end."""
 
     def __init__(
         self, evaluator: Evaluator, loops: LoopBuilder, axes: Iterable[Var],
@@ -88,7 +115,28 @@ class LaneWalker(Walker):
         super().__init__(evaluator, loops, axes, subterms, lower_online)
         self.lanes, self.conditions = Lanes(loops, threads), conditions
         self.arrays: dict[str, Local] = {}
-        self.reductions = LaneReductions(evaluator, loops, self.lanes)
+        self.reductions = LaneReductions(evaluator, loops, self)
+        self.staged: dict[int, list[Stage]] = {}
+        self.around: State | None = None
+
+    def run(self, state: State, schedule: Schedule) -> None:
+        """As in `Walker`; stages among the last loops, which reduce, are for the whole block: they
+        are remembered for the loop before them."""
+        kept, staged = parted(schedule.items, {a.name for a in state.bound()})
+        self.staged |= staged
+        super().run(state, Schedule(tuple(kept), schedule.regs))
+
+    def stage_for_block(
+        self, item: Stage, env: Mapping[Var, Expr], left: Mapping[Var, Extent], state: State
+    ) -> State:  # fmt: skip
+        """A stage that all threads of the block compute together, for all of its lanes."""
+        stride, self.lanes.stride = self.lanes.stride, self.lanes.threads
+        state = replace(state, env={**state.env, **env}, left={**state.left, **left})
+        terms = [self.current(n, state) for n in (item.term, *item.same)]
+        schedule = Schedule(item.items, item.regs)
+        made = self.stage(terms[0], state, schedule, item.layout, terms[1:])
+        self.lanes.stride = stride
+        return made
 
     def without_repeats(self, loop: Loop, state: State) -> State:
         """Lanes repeat nothing: they run at once."""
@@ -109,6 +157,8 @@ class LaneWalker(Walker):
             self.walk(state.enter(axis, offset, extent, loop.tile), rest)
             return []
 
+        if loop.lanes and self.lanes.stride == self.lanes.threads:
+            self.around = state
         if number is not None:
             body(number * loop.tile, extent_of(loop.tile), [])
         else:
@@ -140,9 +190,9 @@ class LaneWalker(Walker):
 class LaneReductions(Reductions):
     """Reductions whose innermost loops may be dealt to lanes."""
 
-    def __init__(self, evaluator: Evaluator, loops: LoopBuilder, lanes: Lanes) -> None:
+    def __init__(self, evaluator: Evaluator, loops: LoopBuilder, walker: LaneWalker) -> None:
         super().__init__(evaluator, loops)
-        self.lanes, self.group = lanes, LaneGroup
+        self.walker, self.lanes, self.group = walker, walker.lanes, LaneGroup
 
     def joined(self, r: Term, value: Operand, own: Sequence[Loop]) -> Operand:
         """The results of all lanes that ran the loops, combined in each of them."""
@@ -161,16 +211,42 @@ class LaneGroup(Group):
         self, own: tuple[Loop, ...], values: list[Operand], env: Mapping[Var, Expr],
         left: Mapping[Var, Extent], facts: Facts,
     ) -> Sequence[Operand]:  # fmt: skip
-        """As in `Group`."""
-        if not own or not own[0].lanes:
+        """As in `Group`, with stages behind some loops."""
+        owner = self.owner
+        assert isinstance(owner, LaneReductions)
+        stages = owner.walker.staged.get(id(own[0]), ()) if own else ()
+        if not own or not (own[0].lanes or stages):
             return Group.descend(self, own, values, env, left, facts)
         loop, rest, axis = own[0], own[1:], self.nest.axes[own[0].axis]
         start, around = {**self.tile.base, **env}[axis], {**self.tile.left, **left}[axis]
 
         def body(offset: Expr, extent: Extent, v: list[Operand]) -> Sequence[Operand]:
-            here = {**env, axis: start + offset}
-            return self.descend(rest, v, here, {**left, axis: extent}, facts)
+            here, inside = {**env, axis: start + offset}, {**left, axis: extent}
+            group = self.after(stages, owner.walker, here, inside)
+            return group.descend(rest, v, here, inside, facts)
 
-        owner = self.owner
-        assert isinstance(owner, LaneReductions)
-        return owner.lanes.run(loop, around, values, body)
+        if loop.lanes:
+            return owner.lanes.run(loop, around, values, body)
+        extent = extent_of(loop.tile)
+        if around.expr % loop.tile != 0:
+            raise IllegalSchedule(f"[schedule] {loop.axis} is not cut into whole tiles.")
+
+        def step(v: Expr, carried: list[Operand]) -> Sequence[Operand]:
+            return body(v * loop.tile, extent, carried)
+
+        return owner.loops.run(ZERO, around.expr // loop.tile, values, step, loop.axis)
+
+    def after(
+        self, stages: Sequence[Stage], walker: LaneWalker, env: Mapping[Var, Expr],
+        left: Mapping[Var, Extent],
+    ) -> LaneGroup:  # fmt: skip
+        """The group behind stages for the whole block: it reads what they made."""
+        group, state = self, walker.around
+        for item in stages:
+            if state is None:
+                raise IllegalSchedule("[schedule] a stage of a block needs lanes around.")
+            state = walker.stage_for_block(item, env, left, state)
+            change = partial(replace_terms, mapping=state.replaced[-1])
+            slots = tuple((change(r), u, n) for r, u, n in group.slots)
+            group = replace(group, nodes=[change(r) for r in group.nodes], slots=slots)
+        return group

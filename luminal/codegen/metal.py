@@ -2,7 +2,7 @@
 
 In: nothing. Out: `METAL`. It has no 64-bit floats, and lanes exchange at most 32 bits."""
 
-from luminal.codegen.cstyle import Dialect
+from luminal.codegen.cstyle_dialect import Dialect
 
 _CASTS = {
     "as_f32": "FN f32 as_f32(u32 x) { return as_type<f32>(x); }",
@@ -36,8 +36,9 @@ METAL = Dialect(
     memory="threadgroup",
     device="device ",
     barrier="threadgroup_barrier(mem_flags::mem_threadgroup)",
+    vector="{type}({values})",
     warp=32,
     shuffle=_shuffle,
-    math={"f32": "precise::{}"},
+    math={"f32": "precise::{}", "fma": "fma"},
     casts=_CASTS,
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 In: nothing. Out: `OPENCL`. Lanes exchange through memory: subgroups are optional there."""
 
-from luminal.codegen.cstyle import Dialect
+from luminal.codegen.cstyle_dialect import Dialect
 
 _CASTS = {
     "as_f32": "FN f32 as_f32(u32 x) { return as_float(x); }",
@@ -25,6 +25,7 @@ OPENCL = Dialect(
     memory="__local",
     device="__global ",
     barrier="barrier(CLK_LOCAL_MEM_FENCE)",
+    vector="({type})({values})",
     warp=1,
     shuffle=lambda value, name: value,
     math={"f32": "{}", "f64": "{}"},

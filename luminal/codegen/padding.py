@@ -21,16 +21,13 @@ Shapes = Mapping[str, tuple[Expr, ...]]
 def steps(schedule: Schedule) -> dict[str, tuple[int, int]]:
     """For each axis: the step of its outermost loops, and what the loops leave to registers."""
     found: dict[str, tuple[int, int]] = {}
+    left = {i.axis: i.tile for i in schedule.items if isinstance(i, Loop)}
     for items in _lists(schedule.items):
-        inside: dict[str, int] = {}
         for item in items:
             if isinstance(item, Loop):
+                old, _ = found.get(item.axis, (1, 1))
                 step = item.tile * (item.lanes or 1)
-                inside[item.axis] = item.tile
-                old = found.get(item.axis, (1, item.tile))
-                found[item.axis] = (max(old[0], step), old[1])
-        for axis, tile in inside.items():
-            found[axis] = (found[axis][0], min(found[axis][1], tile))
+                found[item.axis] = (max(old, step), left.get(item.axis, 1))
     return found
 
 
@@ -83,7 +80,10 @@ class Padding:
     def _changed(self, t: Term) -> Term:
         args = [self.term(a) for a in t.args]
         if t.axes:
-            mask = self._inside(self.known[a] for a in t.axes)
+            new_axes = (self.known[a] for a in t.axes)
+            if t.op == "sum":
+                new_axes = (a for a in new_axes if not self._vanishes(args[0], a))
+            mask = self._inside(new_axes)
             least = (0 if t.op in ("sum", "wsum") else lowest(t.args[0].dtype), 0)
             fills = (constant(fill, a.dtype) for a, fill in zip(args, least))
             args = [select(mask, a, fill) for a, fill in zip(args, fills)]
@@ -95,9 +95,19 @@ class Padding:
         mask = self._inside(a for a in self.conditions if a in new.free)
         return select(mask, new, constant(0, new.dtype))
 
+    def _vanishes(self, t: Term, axis: Var) -> bool:
+        """Whether a value is seen to be 0 beyond the old end of an axis."""
+        if t.op == "select":
+            return t.args[2].value == 0 and self.conditions.get(axis) in _parts(t.args[0])
+        return t.op in ("mul", "add", "cast") and all(self._vanishes(a, axis) for a in t.args)
+
     def _inside(self, axes: Iterable[Var]) -> Term:
         mask = constant(True, tm.boolean)
         for a in axes:
             if a in self.conditions:
                 mask = tm.binary("mul", mask, self.conditions[a])
         return mask
+
+
+def _parts(mask: Term) -> list[Term]:
+    return [p for a in mask.args for p in _parts(a)] if mask.op == "and" else [mask]

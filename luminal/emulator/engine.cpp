@@ -286,6 +286,9 @@ int lm_run(Job* given) {
 
 u32 lm_thread() { return current; }
 u32 lm_block() { return (u32)block; }
+void lm_aligned(const void* p, u64 size) {
+    if ((u64)p % size) fail("misaligned access of %llu bytes", (unsigned long long)size);
+}
 void lm_barrier(const void* site) { wait_at(site, false); }
 
 u64 lm_exchange(u64 value, u32 mask, const void* site) {

@@ -5,6 +5,7 @@ are arrays of this process: a device with memory of its own copies in its kernel
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -13,7 +14,7 @@ import numpy as np
 from luminal.errors import InternalError, OutOfRangeError
 from luminal.ir import Program, Target, ceil_div, layout
 from luminal.runtime.executor import INDEX_ERROR, Executor
-from luminal.runtime.memory import compile_exprs
+from luminal.runtime.memory import aligned, compile_exprs
 
 H100 = Target(
     kind="cuda", triple="nvptx64", cpu="sm_90a", vector_bits=128, vector_registers=128, fma=True,
@@ -25,6 +26,7 @@ M2 = Target(
     vector_registers=96, fma=True, l1_bytes=32 << 10, l2_bytes=8 << 20, l3_bytes=8 << 20, cores=10,
     gflops=360.0, bandwidth_gbs=100.0, launch_us=5.0, warp=32,
 )  # fmt: skip
+ALIGNMENT = 16  # that of the widest access; what lies elsewhere is copied
 PATTERN = 0xFF  # fresh temporaries are NaN
 
 
@@ -75,20 +77,32 @@ class GpuExecutor(Executor):
         if any(isinstance(a, np.ndarray) and not a.flags.c_contiguous for a in given):
             return False
         addresses = [a.ctypes.data if isinstance(a, np.ndarray) else int(a) for a in given]
-        places = dict(zip(self._held, addresses, strict=True))
-        places |= {name: a.ctypes.data for name, a in self.constants.items()}
-        slots = [np.full(n, PATTERN, np.uint8) for n in self.memory.slot_bytes(*dims)]
-        places |= {name: slots[slot].ctypes.data for name, slot in self.memory.slot.items()}
-        self.arena_bytes = max(self.arena_bytes, sum(s.size for s in slots))
         names = (b.name for b in self.program.plan.buffers)
         sizes = dict(zip(names, self._sizes(*dims), strict=True))
+        places = dict(zip(self._held, addresses, strict=True))
+        places |= {name: a.ctypes.data for name, a in self.constants.items()}
+        odd = {n: aligned(sizes[n]) for n, a in places.items() if a % ALIGNMENT and sizes[n]}
+        for name, copy in odd.items():
+            ctypes.memmove(copy.ctypes.data, places[name], copy.size)
+        slots = [aligned(n) for n in self.memory.slot_bytes(*dims)]
+        for slot in slots:
+            slot[...] = PATTERN
+        places |= {name: slots[slot].ctypes.data for name, slot in self.memory.slot.items()}
+        self.arena_bytes = max(self.arena_bytes, sum(s.size for s in slots))
+        self._run(places | {n: a.ctypes.data for n, a in odd.items()}, sizes, dims)
+        for name, copy in odd.items():
+            if name not in self.constants:
+                ctypes.memmove(places[name], copy.ctypes.data, copy.size)
+        return True
+
+    def _run(self, places: dict[str, int], sizes: dict[str, int], dims: tuple[int, ...]) -> None:
+        """All kernels in order, on buffers at these addresses."""
         values = dict(zip((v.name for v in self.program.plan.dims), dims, strict=True))
         for kernel, call in zip(self.program.plan.kernels, self.program.calls, strict=True):
             own = [values[v.name] for v in kernel.dims()]
             buffers = [(places[self.memory.root[n]], sizes[n], n in kernel.writes())
                        for n in kernel.arguments()]  # fmt: skip
             self._launch(call, buffers, own)
-        return True
 
     def _launch(self, call: int, buffers: list[tuple[int, int, bool]], sizes: list[int]) -> None:
         launch = self.program.codes[call].launch

@@ -7,9 +7,10 @@ neighbouring threads in the order of memory, or a sum to the lanes of a warp. Kn
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from math import prod
 
-from luminal.ir import REDUCTIONS, Item, Loop, Schedule, Stage, Term, Var
+from luminal.ir import REDUCTIONS, Item, Loop, Reg, Schedule, Stage, Term, Var
 from luminal.search.facts import Facts
 from luminal.search.nest import Candidate, Nest
 
@@ -41,38 +42,137 @@ def _schedules(facts: Facts, nest: Nest, threads: int) -> Iterator[tuple[Schedul
     across = prod(map(facts.extent, summed)) >= WIDE and (bool(wide) or not rest)
     if across and not nest.ordered:
         yield (
-            _across(facts, grid, stages, rest, summed, threads),
+            _across(facts, nest, grid, stages, rest, summed, threads),
             away + (0.0 if _along(facts, nest, rest, summed) else 2.0),
         )
-    loops, lanes = deal(facts, rest, threads)
-    yield Schedule((*grid, *loops, *stages, *lanes)), away + 1.0
+    if threads == THREADS and not stages and not nest.ordered:
+        yield from _tiled(facts, nest, wide, rest, summed)
+    for width in dict.fromkeys((_neighbours(facts, nest, rest), 1)):
+        loops, lanes = deal(facts, rest, threads, width)
+        regs = (Reg(rest[-1].name, 1, "vector"),) if width > 1 else ()
+        yield Schedule((*grid, *loops, *stages, *lanes), regs), away + 1.0 - 0.1 * (width > 1)
 
 
-def deal(facts: Facts, axes: Sequence[Var], threads: int) -> tuple[list[Loop], list[Loop]]:
+def deal(
+    facts: Facts, axes: Sequence[Var], threads: int, width: int = 1
+) -> tuple[list[Loop], list[Loop]]:  # fmt: skip
     """Grid and lane loops over axes from the outermost to the innermost in memory, the innermost
-    for the nearest threads."""
+    for the nearest threads, `width` neighbours for each."""
     grid, lanes, left = list[Loop](), list[Loop](), threads
     for a in reversed(axes):
-        count = min(left, _power(facts.extent(a)))
+        count = min(left, _power(-(-facts.extent(a) // width)))
         left //= count
-        if count > 1:
-            lanes.insert(0, Loop(a.name, 1, lanes=count))
-        if facts.largest(a) > count:
-            grid.insert(0, Loop(a.name, count, grid=True))
+        if count * width > 1:
+            lanes.insert(0, Loop(a.name, width, lanes=count))
+        if facts.largest(a) > count * width:
+            grid.insert(0, Loop(a.name, count * width, grid=True))
+        width = 1
     return grid, lanes
 
 
+def _neighbours(facts: Facts, nest: Nest, rest: Sequence[Var]) -> int:
+    """How many neighbours along the innermost axis make an access of 16 bytes, if they always
+    lie together."""
+    if not rest or nest.ordered or not nest.stores:
+        return 1
+    width = _whole(rest[-1], nest.stores[0].buffer.dtype.bits)
+    able = all(facts.stride(s, rest[-1]) == 1 for s in nest.stores)
+    return width if able and facts.extent(rest[-1]) >= 32 * width else 1
+
+
+def _whole(axis: Var, bits: int) -> int:
+    """The elements of 16 bytes if an axis is made of such groups; else 1."""
+    width = 128 // max(bits, 8)
+    return width if axis.extent % width == 0 else 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Operand:
+    """A factor of a contraction, the free axis that it has of its own, and whether it is
+    contiguous along that one rather than along the sum."""
+
+    term: Term
+    axis: Var
+    along: bool
+
+    def stage(self, facts: Facts, k: Var, block: int, depth: int) -> Stage:
+        """A tile of it in the memory of the block, the sum's steps outermost."""
+        wide = (self.axis, min(block, THREADS))
+        deep = (k, min(depth, THREADS))
+        near, far = (wide, deep) if self.along else (deep, wide)
+        far = (far[0], min(far[1], THREADS // near[1]))
+        items = tuple(Loop(a.name, 1, lanes=n) for a, n in (far, near) if n > 1)
+        subterms = facts.kernel.subterms()
+        return Stage(subterms.index(self.term), items, (), ((1, 1), (0, 1)))
+
+
+def _tiled(
+    facts: Facts, nest: Nest, wide: Sequence[Term], rest: Sequence[Var], summed: Sequence[Var]
+) -> Iterator[tuple[Schedule, float]]:  # fmt: skip
+    """A product of two operands over a long sum: tiles of both go to shared memory, each thread
+    keeps a square of results in registers."""
+    r = wide[0] if len(wide) == 1 else None
+    if r is None or r.op != "sum" or r.args[0].op != "mul" or not summed:
+        return
+    k = max(summed, key=facts.extent)
+    operands = [_operand(facts, t, r.args[0].args[1 - n], rest, k)
+                for n, t in enumerate(r.args[0].args)]  # fmt: skip
+    a, b = operands
+    if a is None or b is None or facts.extent(k) < 8:
+        return
+    rows, columns = (a, b) if rest.index(a.axis) < rest.index(b.axis) else (b, a)
+    least = min(facts.extent(rows.axis), facts.extent(columns.axis))
+    others = [x for x in rest if x not in (rows.axis, columns.axis)]
+    outer = [Loop(x.name, 1) for x in summed if x is not k]
+    for block, tile, depth in ((128, 8, 8), (64, 4, 16), (32, 2, 16)):
+        if least * 4 < block * 3:
+            continue
+        blocks = prod(-(-facts.extent(x) // (1 if x in others else block)) for x in rest)
+        grid = [Loop(x.name, 1 if x in others else block, grid=True) for x in rest]
+        lanes = [Loop(o.axis.name, tile, lanes=block // tile) for o in (rows, columns)]
+        stages = [o.stage(facts, k, block, depth) for o in (rows, columns)]
+        role = "vector" if columns.axis.extent % tile == 0 else "unroll"
+        regs = (Reg(rows.axis.name, 1, "unroll"), Reg(columns.axis.name, 1, role))
+        items = (*grid, *lanes, *outer, Loop(k.name, depth), *stages, Loop(k.name, 1))
+        filled = blocks >= facts.target.cores
+        yield Schedule(items, regs), 1.0 / tile - 1.0 if filled else 0.1 * tile - 0.4
+
+
+def _operand(
+    facts: Facts, t: Term, other: Term, rest: Sequence[Var], k: Var
+) -> _Operand | None:  # fmt: skip
+    """A factor that can be staged: without reductions, and with an axis that the other lacks."""
+    own = [x for x in rest if x in t.free and x not in other.free and facts.extent(x) > 1]
+    if not own or k not in t.free or any(x.op in REDUCTIONS for x in facts.walk(t)):
+        return None
+    axis = max(own, key=facts.extent)
+    near = [a for a in facts.loads(t) if facts.stride(a, axis) == 1]
+    return _Operand(t, axis, bool(near))
+
+
 def _across(
-    facts: Facts, grid: Sequence[Loop], stages: Sequence[Stage], rest: Sequence[Var],
+    facts: Facts, nest: Nest, grid: Sequence[Loop], stages: Sequence[Stage], rest: Sequence[Var],
     summed: Sequence[Var], threads: int,
 ) -> Schedule:  # fmt: skip
-    """A sum for every warp, or for every block if there are few, its steps dealt to lanes."""
+    """A sum for every warp, or for every block if there are few, its steps dealt to lanes. Of sums
+    inside sums the outer one is, and neighbours of the inner are read at once."""
     few = prod(map(facts.extent, rest)) < 4 * facts.target.cores
-    lanes = threads if few and not stages else facts.target.warp
-    lanes = min(lanes, max(facts.target.warp, _power(facts.extent(summed[-1]))))
+    warp = facts.target.warp
+    outer = {a for r in facts.tops(*nest.values) for a in r.axes if facts.extent(a) >= warp}
+    inner = [a for a in summed if a not in outer] if outer else []
+    last = max((a for a in summed if a in outer), key=facts.extent) if inner else summed[-1]
+    lanes = threads if few and not stages else warp
+    lanes = min(lanes, max(warp, _power(facts.extent(last))))
+    wide, width = inner[-1] if inner else last, 1
+    near = [a for a in facts.loads(*nest.values) if facts.stride(a, wide) == 1]
+    if near and (inner or facts.extent(last) >= 4 * lanes):
+        width = _whole(wide, min(a.buffer.dtype.bits for a in near))
     loops, rows = deal(facts, rest, threads // lanes)
-    inner = [*(Loop(a.name, 1) for a in summed[:-1]), Loop(summed[-1].name, 1, lanes=lanes)]
-    return Schedule((*grid, *loops, *stages, *rows, *inner))
+    steps = [Loop(a.name, 1) for a in summed if a not in (last, wide)]
+    steps.append(Loop(last.name, width if wide is last else 1, lanes=lanes))
+    steps += [Loop(wide.name, width)] if wide is not last else []
+    regs = (Reg(wide.name, 1, "vector"),) if width > 1 else ()
+    return Schedule((*grid, *loops, *stages, *rows, *steps), regs)
 
 
 def _along(facts: Facts, nest: Nest, rest: Sequence[Var], summed: Sequence[Var]) -> bool:

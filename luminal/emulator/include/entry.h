@@ -55,5 +55,27 @@ __attribute__((no_sanitize("thread"))) void lm_apply(void (*kernel)(A...), unsig
     extern "C" __attribute__((no_sanitize("thread"))) void lm_entry(unsigned long long* w) { \
         lm_apply(kernel, w); \
     }
+// Vectors, which must lie at multiples of their size.
+extern "C" void lm_aligned(const void* address, unsigned long long size);
+#define LM_VECTOR(name, n, fields, take, ...) \
+    struct alignas(4 * n) name { \
+        unsigned fields; \
+        name(__VA_ARGS__) { take } \
+        name(const name& o) { lm_aligned(&o, 4 * n); __builtin_memcpy(this, &o, 4 * n); } \
+        name(const volatile name& o) : name((const name&)o) {} \
+        void operator=(const name& o) volatile { *(name*)this = o; } \
+        name& operator=(const name& o) { \
+            lm_aligned(this, 4 * n); \
+            __builtin_memcpy(this, &o, 4 * n); \
+            return *this; \
+        } \
+    }
+#define LM_FIELDS2 x, y
+#define LM_FIELDS4 x, y, z, w
+LM_VECTOR(uint2, 2, LM_FIELDS2, x = a; y = b;, unsigned a, unsigned b);
+LM_VECTOR(uint4, 4, LM_FIELDS4, x = a; y = b; z = c; w = d;, unsigned a, unsigned b, unsigned c,
+          unsigned d);
+inline uint2 make_uint2(unsigned a, unsigned b) { return uint2(a, b); }
+inline uint4 make_uint4(unsigned a, unsigned b, unsigned c, unsigned d) { return uint4(a, b, c, d); }
 // A barrier is known by the place of its text.
 #define LM_BARRIER() do { static const char site = 0; lm_barrier(&site); } while (0)
