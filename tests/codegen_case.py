@@ -26,14 +26,16 @@ ROLES = {"u": "unroll", "v": "vector", "a": "acc", "d": "dot"}
 
 def parse(text: str) -> Schedule:
     """'g:n:64 m:6 k:4s / k:1u n:8u n:1v': loops (g: grid, s: split) and registers; 'm:4l32' deals
-    steps of 4 to 32 lanes."""
+    steps of 4 to 32 lanes, 'm:4+1' looks one step ahead."""
     head, _, tail = text.partition("/")
     loops = []
     for word in head.split():
         grid = word.startswith("g:")
         axis, tile = word.removeprefix("g:").split(":")
+        tile, _, ahead = tile.partition("+")
         tile, _, lanes = tile.partition("l")
-        loops.append(Loop(axis, int(tile.rstrip("s")), tile.endswith("s"), grid, int(lanes or 0)))
+        split, size = tile.endswith("s"), int(tile.rstrip("s"))
+        loops.append(Loop(axis, size, split, grid, int(lanes or 0), int(ahead or 0)))
     regs = [(w.split(":")[0], w.split(":")[1]) for w in tail.split()]
     return Schedule(tuple(loops), tuple(Reg(a, int(t[:-1]), ROLES[t[-1]]) for a, t in regs))
 

@@ -18,6 +18,7 @@ from luminal.codegen.loopir import (
     Literal,
     Load,
     Operand,
+    Prefetch,
     Store,
     Value,
 )  # fmt: skip
@@ -36,6 +37,7 @@ class Interpreter:
         self.room = {name: function.scratch_bytes - at for name, at in function.scratch}
         self.memory |= dict.fromkeys(self.room)
         self.failed = False
+        self.hints = set[tuple[str, int]]()
         self.values: dict[str, np.ndarray] = {}
 
     def run(self) -> bool:
@@ -70,6 +72,8 @@ class Interpreter:
                     self.load(s)
                 case Store():
                     self.store(s)
+                case Prefetch():
+                    self.hints.add((s.base, int(self.get(s.offset)[0])))
                 case Fail():
                     self.failed |= bool(np.any(self.get(s.condition)))
                 case For():

@@ -16,7 +16,7 @@ from luminal.ir.target import Target
 from luminal.search.points import register_tiles
 from luminal.search.roles import waste
 from luminal.search.schedule import Candidate, candidates
-from luminal.search.strategy import Trial
+from luminal.search.strategy import Trial, shortlist
 from luminal.workbench import run_trial
 from tests.search_kernels import AVX2, AVX512, SSE, ZOO, Case, matmul
 from tests.test_ir_layout import is_valid
@@ -155,15 +155,28 @@ def _summed_inside(c: Candidate) -> list[int]:
 
 
 def test_a_long_sum_is_parted_inside_of_a_panel() -> None:
-    assert _summed_inside(options(matmul(256, 1024, 4096, transposed=True), AVX512)[0]) == [2048]
-    assert _summed_inside(options(matmul(256, 1024, 5632, transposed=True), AVX512)[0]) == [1888]
-    assert not _summed_inside(options(matmul(256, 1024, 2048, transposed=True), AVX512)[0])
+    for k, part in ((4096, [2048]), (5632, [1888]), (2048, [])):
+        found = options(matmul(256, 1024, k, transposed=True), AVX512)
+        assert _summed_inside(next(c for c in found if not _looks(c))) == part
     case = matmul(130, 50, 2100, transposed=True)
     target = replace(SSE, vector_bits=512, vector_registers=32)
     parted = next(c for c in options(case, target) if _summed_inside(c) == [1056])
     kernel, buffers = replace(case.kernel, schedule=parted.schedule), with_layouts(case, parted)
     trial = Trial(kernel, tuple(buffers.values()), (), 0, check=True)
     assert run_trial((trial, target, 1, 0)).error == ""
+
+
+def _looks(c: Candidate) -> bool:
+    return any(isinstance(i, Loop) and i.ahead for i in c.schedule.items)
+
+
+def test_tiles_are_prefetched_where_that_pays_and_else_by_the_clock() -> None:
+    for rows in (16, 64, 256, 1024):
+        found = options(matmul(rows, 4096, 4096, transposed=True), AVX512)
+        assert _looks(found[0]) and not all(map(_looks, found))
+    for shape in ((1, 4096, 4096), (1024, 1024, 1024)):
+        found = shortlist(options(matmul(*shape, transposed=True), AVX512), 8)
+        assert not _looks(found[0]) and any(map(_looks, found))
 
 
 def test_register_tiles_fit() -> None:
@@ -190,6 +203,7 @@ def test_the_default_computes_what_the_oracle_does(name: str) -> None:
 SCRIPT = """
 from tests.search_kernels import AVX512, ZOO
 from luminal.search.schedule import candidates
+from luminal.search.strategy import shortlist
 from luminal.search.cache import digest
 for name, c in ZOO.items():
     free = frozenset(b.name for b in c.buffers.values() if b.kind in ("constant", "temp"))

@@ -107,7 +107,7 @@ class Emitter:
         """Report an index error where `condition` holds, once per place."""
         self.once(self.depth, ("fail", key_of(condition)), i64, 1, lambda _: loopir.Fail(condition))
 
-    def effect(self, statement: loopir.Store | loopir.For | loopir.If) -> None:
+    def effect(self, statement: loopir.Statement) -> None:
         self.scopes[-1].block.body.append(statement)
 
     def _results(self, values: Sequence[Operand], name: str = "r") -> tuple[Value, ...]:

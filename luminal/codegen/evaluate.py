@@ -8,16 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from math import prod
 
 from luminal.codegen.emitter import Emitter
-from luminal.codegen.loopir import Literal, Operand
+from luminal.codegen.loopir import Literal, Operand, Prefetch
 from luminal.codegen.memory import Address, Memory, Place, address_of
 from luminal.codegen.schedule_rules import IllegalSchedule
 from luminal.codegen.terms import in_range
-from luminal.codegen.tile import Nest, Replica, Tile
+from luminal.codegen.tile import Extent, Nest, Replica, Tile
 from luminal.errors import InternalError
 from luminal.ir import REDUCTIONS, Data, Reg, Term, accumulator, boolean, data_atoms, i32, i64, u4
-from luminal.ir.expr import ZERO, Expr, const, floor_div, is_nonnegative, to_expr
+from luminal.ir.expr import ZERO, Expr, Var, const, floor_div, is_nonnegative, to_expr
+
+MANY = 32
+"""Assumed steps of a loop of which nothing is known."""
 
 
 class Evaluator:
@@ -126,6 +130,36 @@ class Evaluator:
     def both(self, a: Operand | None, b: Operand | None) -> Operand | None:
         """Where both masks let pass; None lets everything pass."""
         return b if a is None else a if b is None else self.emit.apply("and", a, b)
+
+    def prefetch(self, nest: Nest, env: Mapping[Var, Expr], left: Mapping[Var, Extent]) -> None:
+        """At one innermost step, hints for a part of what a later step of a loop that looks ahead
+        reads: the innermost one that moves a load. The steps inside it share out the vectors.
+        Nothing bounds the addresses: a hint reads nothing and cannot fault."""
+        lanes = {nest.axes[r.axis] for r in nest.regs if r.role == "vector"}
+        inner = {nest.axes[loop.axis] for loop in nest.inner}  # whose steps give their own hints
+        for t in nest.reads if nest.ahead else ():
+            place = self.places[t.buffer]
+            loop = next((a for a in reversed(nest.ahead) if a.axis in t.free), None)
+            able = lanes <= t.free and not inner & t.free and not any(data_atoms(*t.indices))
+            if loop is None or place.local or not able:
+                continue
+            number, repeats = ZERO, 1
+            for x in (x for x in left if x not in t.free and left[x] != loop.left[x]):
+                step = left[x].most or 1
+                count = -(-(loop.left[x].most or MANY * step) // step)
+                number = number * count + (env[x] - loop.env[x]) // step
+                repeats *= count
+            regs = ((nest.axes[r.axis], r.tile) for r in nest.regs if r.role in ("unroll", "acc"))
+            tiles = [(a, n, -(-(left[a].most or 1) // n)) for a, n in regs if a in t.free]
+            total = prod(count for *_, count in tiles)
+            each = -(-total // repeats)
+            for n in range(each):
+                at = {**env, loop.axis: env[loop.axis] + loop.by}
+                which = number * each + n if each > 1 else number * total // repeats
+                for a, tile, count in tiles:
+                    at[a], which = at[a] + which % count * tile, which // count
+                offset = self.emit.index(place.address(tuple(e.substitute(at) for e in t.indices)))
+                self.emit.effect(Prefetch(place.name, place.dtype, offset))
 
     # ---- index expressions and masks
 

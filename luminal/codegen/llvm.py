@@ -97,6 +97,7 @@ class _Printer:
         return reg
 
     def _block(self, block: loopir.Block) -> None:
+        emitter = self.emitter
         for statement in block.body:
             match statement:
                 case loopir.Let():
@@ -108,6 +109,12 @@ class _Printer:
                     place = self._place(statement)
                     mask = statement.mask and self._operand(statement.mask)
                     _store(*place, statement.dtype, value, mask)
+                case loopir.Prefetch():
+                    element, offset = MEMORY[statement.dtype.name], self._operand(statement.offset)
+                    at = f"getelementptr {element}, {self._pointer(statement.base)}, {offset}"
+                    how = (emitter.const(n, "i32") for n in (0, 2, 1))  # a read, into L2, of data
+                    where = emitter.let(at, "ptr")  # not `inbounds`: it may lie outside
+                    emitter.put(emitter.call("void", "llvm.prefetch.p0", where, *how))
                 case loopir.For():
                     self._for(statement)
                 case loopir.If():
@@ -115,7 +122,7 @@ class _Printer:
                 case loopir.Fail():
                     condition = self._operand(statement.condition).any()
                     error = self._argument("", "ptr", "%.error")
-                    self.emitter.when(condition, f"store i32 1, {error}, align 4")
+                    emitter.when(condition, f"store i32 1, {error}, align 4")
 
     def _let(self, let: loopir.Let) -> None:
         args = [self._operand(a) for a in let.args]

@@ -93,6 +93,15 @@ class Store:
 
 
 @dataclass(frozen=True, slots=True)
+class Prefetch:
+    """Hints that the element of `base` at `offset`, which need not exist, will be needed."""
+
+    base: str
+    dtype: DType
+    offset: Operand
+
+
+@dataclass(frozen=True, slots=True)
 class Fail:
     """Sets the kernel's error word if `condition` (any lane) is true."""
 
@@ -133,7 +142,7 @@ class If:
     results: tuple[Value, ...] = ()
 
 
-Statement = Let | Load | Store | Fail | Sync | For | If
+Statement = Let | Load | Store | Prefetch | Fail | Sync | For | If
 
 
 @dataclass(frozen=True, slots=True)

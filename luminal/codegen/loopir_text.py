@@ -78,7 +78,8 @@ class _Reader(Reader):
     """Reads statements of one function; a name stands for the value it was defined as."""
 
     def __init__(self) -> None:
-        super().__init__({t.__name__.lower(): t for t in (ir.Load, ir.Store, ir.Fail)})
+        named = (ir.Load, ir.Store, ir.Prefetch, ir.Fail)
+        super().__init__({t.__name__.lower(): t for t in named})
         self.calls |= {d.name: partial(_literal, d) for d in ALL}
         self.calls |= {f"{op}_": partial(_let, op) for op in ir.OPS}
         self.parts: dict[str, Any] = {}

@@ -17,11 +17,12 @@ from luminal.codegen.reductions import Reductions, identity
 from luminal.codegen.schedule_rules import IllegalSchedule
 from luminal.codegen.terms import Facts, checked, fold, outer_reductions
 from luminal.codegen.terms import replace as replace_terms
-from luminal.codegen.tile import Extent, Nest, Replica, Tile
+from luminal.codegen.tile import Ahead, Extent, Nest, Replica, Tile
 from luminal.ir import Layout, Term, binary, constant, data_atoms, index, load, postorder, size
 from luminal.ir.dtype import DType, accumulator, boolean
 from luminal.ir.expr import Expr, Var, const, floor_div, to_expr
 from luminal.ir.plan import Item, Loop, Online, Schedule, Stage
+from luminal.ir.term import cond, select
 
 AUTOMATIC_LIMIT = 1 << 14
 ALIGN = 64
@@ -65,6 +66,7 @@ class State:
     closed: frozenset[Var] = frozenset()
     partial: bool = False
     nest: Nest = field(default=Nest((), (), 1, {}))
+    ahead: tuple[Ahead, ...] = ()
     replaced: tuple[Mapping[Term, Term], ...] = ()
 
     def enter(self, axis: Var, offset: Expr, extent: Extent, tile: int) -> State:
@@ -169,6 +171,9 @@ class Walker:
 
         def body(offset: Expr, extent: Extent, facts: Facts, _: list[Operand]) -> list[Operand]:
             inside = state.enter(axis, offset, extent, tile).changed(lambda t: fold(t, facts))
+            if loop.ahead:
+                step = Ahead(axis, tile * loop.ahead, inside.env, inside.left)
+                inside = replace(inside, ahead=(*state.ahead, step))
             if state.partial:  # what a step adds to is not read before the step
                 state.outs[0].place.write_level = self.emit.depth
             if loop.split:
@@ -196,8 +201,11 @@ class Walker:
         bound = {a.name for a in state.bound()}
         loops = tuple(i for i in rest if isinstance(i, Loop) and i.axis not in bound)
         plain = Schedule(loops, tuple(g for g in state.nest.regs if g.axis not in bound))
-        joined = binary("add" if r.op == "sum" else "max", out.read, r)
-        self.run(state.changed(lambda _: constant(identity(r), r.dtype)), plain)
+        if self.axes[loop.axis].extent.lo < 1:  # there may be no step
+            self.run(state.changed(lambda _: constant(identity(r), r.dtype)), plain)
+        later = cond(to_expr(self.axes[loop.axis]) - 1)  # the first step finds nothing to add to
+        before = select(later, out.read, constant(identity(r), r.dtype))
+        joined = binary("add" if r.op == "sum" else "max", before, r)
         self._loop(loop, replace(state, outs=(out.of(joined),), partial=True), rest)
         out.place.write_level = self.emit.depth
         if out.value is not r:
@@ -275,11 +283,14 @@ class Walker:
 
     def leaf(self, state: State) -> None:
         """Computes and stores one register tile."""
-        nest = state.nest
-        bound = state.bound()
+        loads = (t for t in postorder(*(o.value for o in state.outs)) if t.op == "load")
+        reads = tuple(dict.fromkeys((*loads, *(o.read for o in state.outs))))
+        nest, bound = replace(state.nest, ahead=state.ahead, reads=reads), state.bound()
         free_regs = [r for r in nest.regs if self.axes[r.axis] not in bound]
         base = Tile(dict(state.env), dict(state.left), dict(state.env))
         tile = self.eval.extend(base, free_regs, self.loops.unique("f"), nest)
+        if not nest.inner:
+            self.eval.prefetch(nest, state.env, state.left)
         indices = [index(e) for o in state.outs for e in o.index if any(data_atoms(e))]
         self.reductions.compute([*(o.value for o in state.outs), *indices], tile, nest)
         for out in state.outs:

@@ -14,7 +14,7 @@ from luminal.codegen.loopir import Literal, Operand
 from luminal.codegen.loops import LoopBuilder, conditions, pieces
 from luminal.codegen.schedule_rules import IllegalSchedule
 from luminal.codegen.terms import Facts, fold, outer_reductions
-from luminal.codegen.tile import Extent, Nest, Replica, Tile
+from luminal.codegen.tile import Ahead, Extent, Nest, Replica, Tile
 from luminal.ir import Expr, Loop, Reg, Term, Var, accumulator, boolean, i32, postorder, u8
 from luminal.ir.numeric import lowest
 
@@ -152,8 +152,12 @@ class Group:
             cuts = [p for p in found if all(p.facts.values())]
 
         def body(offset: Expr, extent: Extent, known: Facts, v: list[Operand]) -> Sequence[Operand]:
-            here = {**env, axis: start[axis] + offset}
-            return self.descend(rest, v, here, {**left, axis: extent}, {**facts, **known})
+            here, most = {**env, axis: start[axis] + offset}, {**left, axis: extent}
+            step = Ahead(axis, loop.tile * loop.ahead, {**start, **here}, {**around, **most})
+            nest = replace(self.nest, ahead=(*self.nest.ahead, *[step] * (loop.ahead > 0)))
+            if not rest:
+                self.owner.eval.prefetch(nest, step.env, step.left)
+            return replace(self, nest=nest).descend(rest, v, here, most, {**facts, **known})
 
         return self.owner.loops.tiles(
             around[axis], loop.tile, values, body, loop.axis, cuts=cuts,

@@ -53,13 +53,26 @@ def extent_of(value: Expr | int, possible: Iterable[int] = ()) -> Extent:
 
 
 @dataclass(frozen=True, slots=True)
+class Ahead:
+    """A loop whose later step, `by` further along its axis, is prefetched for: where one stands."""
+
+    axis: Var
+    by: int
+    env: Mapping[Var, Expr]
+    left: Mapping[Var, Extent]
+
+
+@dataclass(frozen=True, slots=True)
 class Nest:
-    """What a leaf knows of its schedule: loops over reduction axes, registers, lanes, axes."""
+    """What a leaf knows of its schedule: loops over reduction axes, registers, lanes, axes; loops
+    around that look ahead, for what is read and added to."""
 
     inner: tuple[Loop, ...]
     regs: tuple[Reg, ...]
     width: int
     axes: Mapping[str, Var]
+    ahead: tuple[Ahead, ...] = ()
+    reads: tuple[Term, ...] = ()
 
     def missing(self, axis: Var, left: Extent, loops: Iterable[object]) -> list[Loop]:
         """The loop over an axis that `loops` and registers leave open, or open at run time."""

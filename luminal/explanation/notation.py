@@ -93,7 +93,8 @@ def _item(item: Item, depth: int) -> list[str]:
         case Loop():
             kind = "parallel for" if item.grid else "for"
             split = ", cut where masks change" if item.split else ""
-            return [f"{pad}{kind} {item.axis} in steps of {item.tile}{split}"]
+            ahead = f", prefetching {item.ahead} ahead" if item.ahead else ""
+            return [f"{pad}{kind} {item.axis} in steps of {item.tile}{split}{ahead}"]
         case Stage():
             inner = schedule_tree(Schedule(item.items, item.regs), depth + 1)
             return [f"{pad}stage value {item.term} in local memory", *inner]

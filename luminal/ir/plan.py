@@ -54,13 +54,15 @@ class Loop:
 
     `split` cuts the range where a mask changes its truth, so that no mask is left inside;
     `grid` hands the iterations to threads, on GPUs to blocks (outermost loops over free axes
-    only); `lanes` deals them to so many threads of a GPU's block (a power of two)."""
+    only); `lanes` deals them to so many threads of a GPU's block (a power of two). While a step
+    runs, what sums of the one `ahead` steps later read or are added to is prefetched (0: not)."""
 
     axis: str
     tile: int
     split: bool = False
     grid: bool = False
     lanes: int = 0
+    ahead: int = 0
 
 
 @dataclass(frozen=True, slots=True)

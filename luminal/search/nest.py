@@ -104,7 +104,8 @@ class Point:
     """One way to run a nest: `steps` from the outermost in, and what grid loops may cut.
 
     `lane` carries `lanes` neighbours per register, several of them in `role`; `dots` are summed
-    by dot product instructions; loops over `masked` axes are split."""
+    by dot product instructions; loops over `masked` axes are split; `ahead` says how many steps
+    before its turn an axis has what it needs prefetched."""
 
     steps: tuple[Step | Keep | Online, ...]
     grid: tuple[Step, ...]
@@ -113,12 +114,14 @@ class Point:
     role: str = "unroll"
     dots: tuple[Var, ...] = ()
     masked: frozenset[Var] = frozenset()
+    ahead: tuple[Step, ...] = ()
 
     def schedule(self, facts: Facts, nest: Nest) -> Schedule:
         """Loops for the steps that leave less of an axis. The lanes always get theirs, so that
         their number never hangs on an extent."""
         grid = _grid(facts, nest, self.grid)
         items, left = list[Item](grid), {i.axis: i.tile for i in grid}
+        last = dict(s for s in self.steps if isinstance(s, tuple))
         for step in self.steps:
             if isinstance(step, Keep):
                 items.append(step.stage(facts, items))
@@ -130,7 +133,8 @@ class Point:
                 now = left.get(axis.name, whole)
                 if now > size or (now < size and axis in {self.lane, *self.masked}):
                     split = axis in self.masked and (axis in nest.free or size == 1)
-                    items.append(Loop(axis.name, size, split))
+                    ahead = dict(self.ahead).get(axis, 0) if last[axis] == size else 0
+                    items.append(Loop(axis.name, size, split, ahead=ahead))
                     left[axis.name] = size
         regs = _registers(self.steps, self.lane, self.lanes, self.role, self.dots)
         return Schedule(tuple(items), regs)

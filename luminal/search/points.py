@@ -26,8 +26,10 @@ K_BLOCK = 512
 PANEL_BLOCK = 2048
 ROW_BLOCK = 256
 PANEL_ROWS = 192
-COLUMN_BLOCK = 512
+COLUMN_BLOCK = 2048
 LOCAL_SHARE = 0.5
+STEPS_AHEAD = 8
+STREAMED = -0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +141,7 @@ class _Choice:
 
     `unroll` steps of the innermost sum; `block` of it at a time, partial sums waiting in memory
     (0: all at once); `copies` are operands (and their summed axis) that are computed into local
-    memory per block of rows, `panels` those per vector tile."""
+    memory per block of rows, `panels` those per vector tile. Axes look `ahead` by so many tiles."""
 
     facts: Facts
     nest: Nest
@@ -149,6 +151,7 @@ class _Choice:
     block: int = 0
     copies: tuple[tuple[Term, Var], ...] = ()
     panels: tuple[Term, ...] = ()
+    ahead: tuple[Step, ...] = ()
     extra: float = 0.0
 
     @property
@@ -170,7 +173,9 @@ class _Choice:
         """Parameters to try for a register tile."""
         facts, roles, tile = self.facts, self.roles, self.tile
         if roles.dots or not roles.sums:
-            yield replace(self, unroll=DOT_UNROLL, copies=roles.kept)
+            yield (made := replace(self, unroll=DOT_UNROLL, copies=roles.kept))
+            if rank == 0 and roles.sums:
+                yield made._streamed(0.01)
             return
         body, unroll = tile.rows * tile.vectors * roles.sums * _window(facts, roles)[1], 4
         while unroll > 1 and unroll * body > BODY_LIMIT:
@@ -178,9 +183,11 @@ class _Choice:
         copies, made = self._producers()
         rows = facts.extent(roles.rows) if roles.rows is not None else 1
         panels = (*roles.packed, *made) if rows >= 32 else roles.packed
-        found = [first := replace(self, unroll=unroll, copies=copies, panels=panels)]
+        first = replace(self, unroll=unroll, copies=copies, panels=panels)
+        found: list[_Choice] = [first]
         if rank == 0:
             found.append(replace(first, unroll=unroll * 2, extra=0.02))
+            found += [first._streamed(0.02)] if roles.deep else []
             found += [replace(first, copies=(), extra=0.3)] if copies else []
             found += [replace(first, panels=roles.packed, extra=0.1)] if made else []
         for most in (K_BLOCK,) if copies else (K_BLOCK, PANEL_BLOCK):
@@ -191,8 +198,26 @@ class _Choice:
                 extra = -0.06 if pays and rows >= 64 else 0.03
                 block = -(-long // -(-long // most) // 16) * 16
                 found.append(replace(first, block=block, extra=extra))
+                if most == K_BLOCK:
+                    found.append(found[-1]._streamed(STREAMED if long > PANEL_BLOCK else -0.05))
         for c in found:
             yield c if c._fits() else replace(c, copies=(), panels=(), extra=c.extra + 4.0)
+
+    def _streamed(self, extra: float) -> _Choice:
+        """The same with prefetches: of the next tiles where rows share what is read, else of what
+        a sum reads later. Operands of blocks of rows are copied, so that they lie together."""
+        roles, facts, copies = self.roles, self.facts, self.copies
+        if roles.rows is None or facts.extent(roles.rows) <= self.tile.rows:
+            ahead = tuple((k, STEPS_AHEAD) for k in roles.deep)
+            return replace(self, ahead=ahead, extra=self.extra + extra)
+        plain = [a for a in roles.scalars if a.term is not None and roles.rows in a.axes]
+        dense = all(facts.stride(a, roles.deep[0]) == 1 for a in plain)
+        if self.by_rows and dense and not (copies or self.panels or roles.masked or roles.outer):
+            copies = tuple((a.term, roles.deep[0]) for a in plain if a.term is not None)
+        body = self.unroll * self.tile.rows * self.tile.vectors * roles.sums
+        return replace(self, copies=copies, ahead=((roles.lane, 1), (roles.rows, 1)),
+                       unroll=self.unroll * (1 + (2 * body <= BODY_LIMIT)),
+                       extra=self.extra + extra + self.width / 800)  # fmt: skip
 
     def _can_block(self, most: int) -> bool:
         """True if partial sums of `most` may wait in the output: a wide float store of one sum."""
@@ -251,7 +276,7 @@ class _Choice:
         rows = [(r.rows, self.tile.rows)] if r.rows is not None else []
         block = [(r.deep[0], self.block)] if self.block else []
         if self.by_rows:
-            around = [(a, max(1, ROW_BLOCK // size) * size) for a, size in rows]
+            around = [(a, -(-ROW_BLOCK // size) * size) for a, size in rows]
             copies = [self._copy(t, k) for t, k in self.copies]
             steps = [*outer, *inner, *block, *around, *copies, *lane, *panels, *rows]
         else:
@@ -259,7 +284,7 @@ class _Choice:
         grid = nest.rows or self._grid(steps)
         steps += self._summed()
         role = "acc" if r.across else "unroll"
-        return Point(tuple(steps), tuple(grid), r.lane, r.lanes, role, r.dots, r.masked)
+        return Point(tuple(steps), tuple(grid), r.lane, r.lanes, role, r.dots, r.masked, self.ahead)
 
     def _grid(self, steps: list[Step | Keep]) -> list[Step]:
         """What grid loops may cut: blocks of rows and lanes; serial loops cut masked axes."""
@@ -270,7 +295,7 @@ class _Choice:
             rows, columns = ROW_BLOCK, COLUMN_BLOCK
         while True:  # smaller blocks until every core has some
             blocks = {roles.rows: rows, roles.lane: columns}
-            found = [(a, max(s, blocks.get(a, s) // s * s)) for a, s in coarse]
+            found = [(a, -(-blocks.get(a, s) // s) * s) for a, s in coarse]
             chunks = prod(-(-self.facts.extent(axis) // size) for axis, size in found)
             if chunks >= 4 * self.facts.target.cores or columns < 2 * self.width:
                 return found

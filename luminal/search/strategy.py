@@ -20,7 +20,7 @@ from luminal.search.cache import Cache, digest
 from luminal.search.schedule import Candidate
 from luminal.search.tasks import Scheduled, Task, prepare
 
-VERSION = 3
+VERSION = 4
 BUDGETS_S = {"fast": 40.0, "full": 900.0}
 FAST_TRIALS, FULL_TRIALS = 8, 40
 WORTH_SHARE, WORTH_US = 0.01, 20.0
@@ -229,7 +229,8 @@ def shortlist(candidates: Sequence[Candidate], count: int) -> list[Candidate]:
     kinds: dict[tuple[object, ...], int] = {}
     for n in able:  # ways differ in kinds of items, order of axes and lanes, not in tile sizes
         schedule = candidates[n].schedule
-        items = tuple((type(i).__name__, getattr(i, "axis", "")) for i in schedule.items)
+        items = tuple((type(i).__name__, getattr(i, "axis", ""), getattr(i, "ahead", 0))
+                      for i in schedule.items)  # fmt: skip
         kinds.setdefault((items, tuple((r.axis, r.role) for r in schedule.regs)), n)
     by_cost = sorted(kinds.values(), key=lambda n: candidates[n].cost)
     chosen = dict.fromkeys((0, *by_cost[: count // 2], *able))
