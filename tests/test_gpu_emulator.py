@@ -61,14 +61,14 @@ def test_a_barrier_is_missing(kind):
 
 @kinds
 def test_a_barrier_that_not_all_meet(kind):
-    new = f"if (thread < 40) {BARRIER[kind]}\n}}"
+    new = f"if (tid < 40) {BARRIER[kind]}\n}}"
     assert "divergent" in broken(kind, lambda text: last(text, "}", new))
 
 
 @kinds
 def test_an_exchange_that_not_all_meet(kind):
     def change(text: str) -> str:
-        return re.sub(r"= (lane_add_f32\(.*\));", r"= thread < 5 ? 0.0f : \1;", text)
+        return re.sub(r"= (lane_add_f32\(.*\));", r"= tid < 5 ? 0.0f : \1;", text)
 
     assert "divergent" in broken(kind, change)
 

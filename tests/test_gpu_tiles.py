@@ -12,7 +12,7 @@ from luminal.codegen.generate import generate
 from luminal.function import trace_function
 from luminal.ir import dtype as dt
 from luminal.ir.expr import dim
-from luminal.ir.plan import Kernel, Loop, Reg, Schedule, Stage
+from luminal.ir.plan import Kernel, Loop, Online, Reg, Schedule, Stage
 from luminal.ir.term import binary, cast, reduction
 from luminal.rewrite import rewrite
 from luminal.runtime.gpu import H100
@@ -21,6 +21,7 @@ from luminal.search.extract import extract
 from luminal.search.tasks import prepare
 from tests.codegen_case import Case, parse
 from tests.gpu_case import EMULATED, check, code_of, needs_compiler
+from tests.test_gpu_programs import attention, causal
 
 kinds = pytest.mark.parametrize("kind", EMULATED)
 
@@ -97,6 +98,28 @@ def test_arrays_that_lie_at_odd_addresses(device):
     np.testing.assert_array_equal(np.asarray(made(x)), x + 1)
 
 
+@needs_compiler
+@pytest.mark.parametrize("device", ["cuda-emulated", "metal-emulated"])
+@pytest.mark.parametrize("function", [attention, causal], ids=["all", "causal"])
+def test_one_pass_over_the_keys(function, device):
+    """A row for each thread, the rest of a block masked; any number of rows and keys."""
+    rng = np.random.default_rng(1)
+    symbolic = {n: {1: "s"} for n in range(3)}
+    made = None
+    for size in (40, 1, 131):
+        inputs = [rng.standard_normal((2, size, 12)).astype(np.float32) for _ in range(3)]
+        made = made or luminal.compile(function, inputs, dynamic_shapes=symbolic, search="off",
+                                       device=device)  # fmt: skip
+        want = np.exp((s := inputs[0] @ inputs[1].swapaxes(1, 2) * 0.25) - s.max(-1, keepdims=True))
+        want = np.tril(want) if function is causal else want
+        want = want / want.sum(-1, keepdims=True) @ inputs[2]
+        np.testing.assert_allclose(np.asarray(made(*inputs)), want, 1e-4, 1e-5)
+    items = made.compiled.plan.kernels[0].schedule.items
+    source = made.compiled.program.codes[0].source
+    assert ("*(thread uint4*)(local_" in source) == (device == "metal-emulated")
+    assert any(isinstance(i, Online) for i in items) and len(made.compiled.plan.kernels) == 1
+
+
 def q8(q, scale, x):
     """A product with weights in blocks of 32 bytes that share a scale."""
     return (q.cast(dt.f32).reshape(4096, 128, 32) * scale.reshape(4096, 128, 1)).reshape(
@@ -114,6 +137,8 @@ FLAGSHIPS = {
     "vector f16": (lambda w, x: w @ x, (empty(4096, 4096, dtype=np.float16),
                                         empty(4096, dtype=np.float16))),
     "vector i8": (q8, (empty(4096, 4096, dtype=np.int8), empty(4096, 128), empty(4096))),
+    "attention 64": (attention, (empty(8, 512, 64),) * 3),
+    "attention 128": (attention, (empty(8, 512, 128),) * 3),
     "row sums": (lambda x: x.sum(-1), (empty(4096, 4096),)),
     "elementwise": (lambda x, y: x * y + 1.0, (empty(4096, 4096), empty(4096, 4096))),
 }  # fmt: skip

@@ -41,7 +41,7 @@ def with_barriers(body: Block, shared: Names) -> Block:
 class _Barriers:
     def __init__(self, shared: Names, body: Block) -> None:
         self.shared = shared
-        self.varying = {"thread"}
+        self.varying = {"tid"}
         size = 0
         while size != (size := len(self.varying)):
             self._mark(body)

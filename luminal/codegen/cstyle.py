@@ -51,6 +51,7 @@ class _Printer(Printer):
     ) -> None:  # fmt: skip
         super().__init__(dialect, dtypes)
         self.function, self.written = function, written
+        self.private = {a.name for a in function.locals if not a.shared}
         self.computed: set[str] = set()  # what is computed from data, and may wrap
         self.exchanged = 0
         self.live: set[str] = set()
@@ -97,7 +98,7 @@ class _Printer(Printer):
             kind, name = stored(a.dtype), plain(a.name)
             self.use(kind)
             if not a.shared:
-                lines.append(f"    {kind} {name}[{max(1, a.elements)}];")
+                lines.append(f"    {self.dialect.align} {kind} {name}[{max(1, a.elements)}];")
                 continue
             lines.append(f"    {pointer}{kind}* {name} = ({pointer}{kind}*)(shared + {total});")
             total += -(-a.elements * a.dtype.itemsize // _WIDTH) * _WIDTH
@@ -226,7 +227,7 @@ class _Printer(Printer):
                 at, kind = self.dialect.memory, held(dtype)
                 place = f"({at} {kind}*)(shared + {self.locals()[1] - self.exchanged})"
                 count = ", ".join(map(str, let.attr))
-                args = (self.lane(let.args[0], n), count, "(int)thread", place.replace("( ", "("))
+                args = (self.lane(let.args[0], n), count, "(int)tid", place.replace("( ", "("))
                 return self.call(f"{op}_{kind}", *args)
         return self.plain(let, [self.lane(a, n if a.lanes > 1 else 0) for a in let.args])
 

@@ -17,7 +17,8 @@ class Dialect:
     `types` names its types by ours; `head` opens a file. `signature` is formatted with `name`,
     `threads` and `parameters`; `pointer` with `type`, `name`, `number` (a type of what is only read
     is const), `size` likewise for a dimension; `extra` follows these. `entry` are the first lines
-    of a kernel; `memory` qualifies pointers to what a block shares, `device` those to buffers;
+    of a kernel; `memory` qualifies pointers to what a block shares, `device` those to buffers,
+    `private` those to arrays of a thread, which `align` puts at multiples of 16 bytes;
     `vector` makes one of `type` of `values`; `warp` says how many lanes `shuffle` reaches. `math`
     formats functions by name or dtype, as `{}f` for exp2f; `casts` are functions that read the bits
     of a value as another type, `own` others that it writes its own way."""
@@ -33,6 +34,8 @@ class Dialect:
     function: str
     memory: str
     device: str
+    private: str
+    align: str
     barrier: str
     vector: str
     warp: int

@@ -92,14 +92,14 @@ def _lanes(op: str, name: str, shuffle: Callable[[str, str], str]) -> str:
     """All of n threads that lie s apart get the sum or maximum of their values."""
     joined = combined("add" if op == "lane_add" else "max", name, "v", "w")
     return f"""
-FN {name} {op}_{name}({name} v, int n, int s, int thread, SHARED {name}* lanes) {{
+FN {name} {op}_{name}({name} v, int n, int s, int tid, SHARED {name}* lanes) {{
     for (int m = s; m < n * s && m < WARP; m *= 2) {{
         const {name} w = {shuffle("v", name)};
         v = {joined};
     }}
     if (n * s > WARP) {{
-        const int step = s < WARP ? WARP : s, first = thread - thread % (n * s) + thread % step;
-        lanes[thread] = v;
+        const int step = s < WARP ? WARP : s, first = tid - tid % (n * s) + tid % step;
+        lanes[tid] = v;
         BARRIER;
         v = lanes[first];
         for (int i = step; i < n * s; i += step) {{

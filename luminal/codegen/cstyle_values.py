@@ -18,7 +18,8 @@ from luminal.ir.dtype import DType
 
 class Printer:
     """The lines of one kernel. `functions` are those it calls; `names` maps lanes of values to the
-    variables that hold them; `lets` and `loads` say what made a value."""
+    variables that hold them; `lets` and `loads` say what made a value; `private` are the
+    arrays of a thread."""
 
     def __init__(self, dialect: Dialect, dtypes: Mapping[str, DType]) -> None:
         self.dialect, self.dtypes = dialect, dtypes
@@ -27,6 +28,7 @@ class Printer:
         self.names: dict[str, str] = {}
         self.lets: dict[str, Let] = {}
         self.loads: dict[str, Load] = {}
+        self.private: set[str] = set()
         self.depth = 1
 
     # ---- operands
@@ -105,7 +107,9 @@ class Printer:
 
     def wide(self, s: Load | Store, kind: str, n: int) -> str:
         """The memory of one access as words."""
-        at = self.dialect.device if s.base in self.dtypes else f"{self.dialect.memory} ".lstrip()
+        d = self.dialect
+        at = d.private if s.base in self.private else f"{d.memory} ".lstrip()
+        at = d.device if s.base in self.dtypes else at
         const = "const " if isinstance(s, Load) else ""
         return f"*({at}{const}{kind}*)({plain(s.base)} + {self.place(s, n)})"
 

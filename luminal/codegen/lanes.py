@@ -75,8 +75,8 @@ class Lanes:
 
     def __init__(self, loops: LoopBuilder, threads: int) -> None:
         self.loops, self.threads, self.stride = loops, threads, threads
-        self.number = to_expr(Var("thread", 0, threads - 1))
-        emit, value = loops.emit, Value("thread", i64)
+        self.number = to_expr(Var("tid", 0, threads - 1))
+        emit, value = loops.emit, Value("tid", i64)
         emit.variables[next(iter(self.number.variables()))] = value
         emit.home[value.name] = (0, emit.scopes[0])
 

@@ -151,7 +151,7 @@ class Function:
     dimensions (i64 values usable in the body), in the order of the argument block. `scratch` maps
     names of local memory to (byte offset in the thread's scratch). `lo`, `hi`: the chunk range.
     `grid` and `cost_ns` are blocks that compute i64 values `grid_value`, `cost_value`. On a GPU
-    `lo` is the block's number, "thread" that of one of its `threads`, and `locals` its arrays."""
+    `lo` is the block's number, "tid" that of one of its `threads`, and `locals` its arrays."""
 
     name: str
     arguments: tuple[str, ...]

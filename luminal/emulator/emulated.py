@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from threading import Lock
 
 from luminal.errors import DeviceError, InternalError
 from luminal.ir import Target
@@ -27,6 +28,7 @@ FLAGS = ("-std=c++17", "-O1", "-fPIC", "-fwrapv", "-ffp-contract=off", "-fno-str
          "-Wno-tautological-compare")  # fmt: skip
 CHECKS = ("-fsanitize=thread", "-fsanitize=bounds")
 HEADERS = {"cuda": '#include "cuda.h"\n', "metal": ""}
+_ONE_AT_A_TIME = Lock()
 KERNEL = re.compile(r"\bvoid\s(?:__launch_bounds__\(\d+\)\s)?(\w+)\(")
 
 
@@ -127,7 +129,8 @@ class Kernel:
         job = _Job(self._entry, own, len(words), (_Range * len(ranges))(*ranges), len(ranges),
                    blocks, threads, warp, shared_bytes, ctypes.cast(message, ctypes.c_char_p),
                    512)  # fmt: skip
-        failed = engine().lm_run(ctypes.byref(job))
+        with _ONE_AT_A_TIME:
+            failed = engine().lm_run(ctypes.byref(job))
         self.accesses, self.bytes = self.accesses + job.accesses, self.bytes + job.bytes
         if failed:
             raise EmulatorError(f"[emulator] {message.value.decode()}")

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from luminal.ir import REDUCTIONS, Item, Loop, Reg, Schedule, Stage, Term, Var
+from luminal.ir import REDUCTIONS, Item, Loop, Online, Reg, Schedule, Stage, Term, Var
 from luminal.search.facts import Facts
 from luminal.search.nest import Candidate, Nest
 
@@ -27,6 +27,8 @@ def lane_candidates(facts: Facts, nest: Nest) -> list[Candidate]:
     for threads in (THREADS, 128, 1024, 32):
         for schedule, cost in _schedules(facts, nest, threads):
             found.setdefault(schedule, Candidate(schedule, {}, cost))
+    for schedule, cost in _online(facts, nest):
+        found.setdefault(schedule, Candidate(schedule, {}, cost))
     best = sorted(found.values(), key=lambda c: c.cost)
     return [*best, Candidate(Schedule(), {}, 1e6)]
 
@@ -84,6 +86,37 @@ def _whole(axis: Var, bits: int) -> int:
     """The elements of 16 bytes if an axis is made of such groups; else 1."""
     width = 128 // max(bits, 8)
     return width if axis.extent % width == 0 else 1
+
+
+def _online(facts: Facts, nest: Nest) -> Iterator[tuple[Schedule, float]]:
+    """A row of rescalable sums for every thread: one pass over the keys, which all threads of a
+    block read together, the sums and a tile of weights in registers."""
+    found = [t for t in facts.tops(*nest.values) if t.op == "rsum" and len(t.axes) == 1]
+    main = [t for t in found if set(nest.free) & t.args[1].free - t.args[0].free]
+    if not main or nest.ordered:
+        return
+    (j,), (x, v) = main[0].axes, main[0].args
+    columns = [a for a in nest.free if a in v.free and a not in x.free]
+    rows = [a for a in nest.free if a in x.free and a not in v.free]
+    same = all(t.axes == (j,) and t.args[0] is x for t in found)
+    inner = [a for a in facts.bound(x) if facts.extent(a) > 1]
+    fits = len(columns) == 1 and columns[0].extent % 4 == 0 and facts.largest(columns[0]) <= 128
+    if not rows or not same or not fits or len(inner) > 1:
+        return
+    row = max(rows, key=facts.extent)
+    threads = min(128, max(32, _power(facts.extent(row))))
+    grid = [Loop(a.name, threads if a is row else 1, grid=True)
+            for a in nest.free if a not in columns]  # fmt: skip
+    wide, keys, unrolled = (Reg(columns[0].name, 1, "vector"),), 4, Reg(j.name, 1, "unroll")
+    each = (Reg(columns[0].name, 4, "unroll"), *wide)
+    deep = [Loop(d.name, 4 if d.extent % 4 == 0 else 1) for d in inner]
+    logits = Schedule(
+        tuple(deep), (unrolled, *(Reg(d.axis, 1, "vector") for d in deep if d.tile == 4))
+    )
+    online = Online(j.name, keys, logits, Schedule((), (unrolled,)),
+                    Schedule((), (unrolled, *each)))  # fmt: skip
+    items = (*grid, Loop(row.name, 1, lanes=threads), online)
+    yield Schedule(items, each), -2.0 if facts.extent(row) >= 32 else 3.0
 
 
 @dataclass(frozen=True, slots=True)
