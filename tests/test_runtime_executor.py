@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from luminal.errors import ArgumentError, DTypeError, InternalError, OutOfRangeE
 from luminal.ir.dtype import DType, bf16, f32, i32, i64
 from luminal.ir.expr import ExprLike, Var, axis_var, const, to_expr
 from luminal.ir.graph import ConstantData
+from luminal.ir.layout import pack
 from luminal.ir.plan import Buffer, Kernel, Plan, Store
 from luminal.ir.program import KernelCode, Program
 from luminal.ir.term import binary, data, load
@@ -387,3 +389,14 @@ def test_a_constant_made_on_demand_is_made_once_for_all_programs(layout: object)
     del first, second
     constant_array(spec, made)  # type: ignore[arg-type]
     assert made.times == 2  # nothing kept it
+
+
+def test_small_constants_lie_side_by_side() -> None:
+    layout = ((0, 16), (1, 1), (0, 1))
+    spec = Buffer("w", (const(32), const(8)), f32, "constant", layout)
+    arrays = [np.random.default_rng(n).random((32, 8), np.float32) for n in range(3)]
+    packed = [constant_array(spec, a) for a in arrays]
+    starts = sorted(p.ctypes.data for p in packed)
+    assert all(b - a >= 32 * 8 * 4 and a % 64 == 0 for a, b in pairwise(starts))
+    for a, p in zip(arrays, packed, strict=True):
+        np.testing.assert_array_equal(p, pack(a, layout))

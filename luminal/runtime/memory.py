@@ -7,6 +7,7 @@ function from the values of the dims to offsets. Allocates no arena and changes 
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -17,6 +18,8 @@ from luminal.ir import Buffer, Expr, Plan, Var, ceil_div, layout, maximum, to_ex
 
 ALIGNMENT = 64
 _TYPICAL = 512  # the value of a dimension at which slots are compared
+_SMALL = 2 << 20  # bytes of a large page
+_LOCK, _BLOCK = Lock(), [np.empty(0, np.uint8)]  # what is left of the last block
 _PACKED: WeakValueDictionary[tuple[object, ...], np.ndarray] = WeakValueDictionary()
 
 
@@ -112,6 +115,17 @@ def aligned(size_bytes: int) -> np.ndarray:
     return room[start : start + size_bytes]
 
 
+def _beside(size_bytes: int) -> np.ndarray:
+    """Aligned bytes, small ones next to one another in blocks that may have large pages."""
+    if size_bytes > _SMALL:
+        return aligned(size_bytes)
+    with _LOCK:
+        if size_bytes > _BLOCK[0].size:
+            _BLOCK[0] = aligned(8 * _SMALL)
+        found, _BLOCK[0] = np.split(_BLOCK[0], [size_bytes + -size_bytes % ALIGNMENT])
+    return found[:size_bytes]
+
+
 def constant_array(buffer: Buffer, array: np.ndarray) -> np.ndarray:
     """The bytes of a constant in the layout of its buffer: the array itself if it is row-major,
     else a packed copy, one for all that are alive. What is no array yet is made one for it."""
@@ -134,6 +148,6 @@ def _packed(buffer: Buffer, array: np.ndarray) -> np.ndarray:
         array = np.stack((array & 15, array >> 4), -1).reshape(*array.shape[:-1], -1)
         flat = layout.pack(array[..., : buffer.shape[-1].value], buffer.layout)
         flat = np.concatenate((flat, np.zeros(flat.size % 2, np.uint8)))
-        return np.bitwise_or(flat[0::2], flat[1::2] << 4, aligned(flat.size // 2))
+        return np.bitwise_or(flat[0::2], flat[1::2] << 4, _beside(flat.size // 2))
     count = layout.size(buffer.shape, buffer.layout).evaluate({})
-    return layout.pack(array, buffer.layout, aligned(count * array.itemsize).view(array.dtype))
+    return layout.pack(array, buffer.layout, _beside(count * array.itemsize).view(array.dtype))
