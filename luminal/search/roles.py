@@ -104,6 +104,7 @@ class _Analysis:
         free = facts.free_layout if self.sums or kept else ()  # results lie as operands do
         for a in self.loads:
             step, d, name = facts.stride(a, v, lanes), a.dimension(v), a.buffer.name
+            step = 1 if step == 8 and a.buffer.dtype.bits == 4 else step  # a word for each lane
             if step == 0:
                 continue
             if name in free and a.buffer.kind != "temp" and d is not None:

@@ -5,6 +5,7 @@ ranking programs against each other. Measures nothing."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from math import prod
 
 from luminal.ir import REDUCTIONS, Binary, Expr, Target, Term, Var, postorder, to_expr
 from luminal.ir.term import substitute
@@ -20,7 +21,7 @@ POWER = 13.0
 """Flops of an rsum for each element of x: the maximum, the difference and exp2."""
 SMALL_LOOP = 32
 """A reduction up to this size may run for every step of another that it depends on."""
-KEPT = 1 << 14
+KEPT = 1 << 12
 """Results of such a reduction that are kept where it does not depend on every free axis."""
 NEVER = 1e15
 _NONE: frozenset[Var] = frozenset()
@@ -57,7 +58,7 @@ class Machine:
     def repeats(self, own: Iterable[Var], result: frozenset[Var], free: frozenset[Var]) -> bool:
         """Whether a reduction over `own` inside another, for the axes of its `result`, is long or
         does the same again for other `free` axes, too much of it to be kept."""
-        again = not free <= result and self.points(result) > KEPT
+        again = not free <= result and prod(a.hi + 1 for a in result) > KEPT
         return again or self.points(own) > SMALL_LOOP
 
     def kernel_us(self, flops: float, bytes_: float, clutter: float = 1.0) -> float:
