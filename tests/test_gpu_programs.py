@@ -10,16 +10,20 @@ import pytest
 import luminal
 from luminal.compiler import Compiled, compile_graph
 from luminal.config import Config
-from luminal.errors import DTypeError, OutOfRangeError
+from luminal.emulator import emulated
+from luminal.errors import DeviceError, DTypeError, OutOfRangeError
 from luminal.frontend import functional as F
 from luminal.ir.dtype import f32, i8, i32
 from luminal.ir.expr import const
 from luminal.ir.graph import Graph, Output
+from luminal.llm import load
+from luminal.runtime.gpu import H100
 from tests.fuzz_check import compare, expect
 from tests.gpu_case import CACHE, needs_compiler
 from tests.graph_builder import GraphBuilder
 from tests.random_cases import graph_of, make_inputs
 from tests.random_graphs import random_case
+from tests.tiny_models import decoder_bytes
 
 pytestmark = needs_compiler
 DEVICES = ("cuda-emulated", "metal-emulated")
@@ -151,3 +155,25 @@ def test_quantised_weights(device):
     want = (q.astype(np.float32).reshape(24, 4, 32) * scale[..., None]).reshape(24, 128) @ x
     np.testing.assert_allclose(np.asarray(made(q, scale, x)), want, 1e-4, 1e-3)
     assert i8 in {b.dtype for b in made.compiled.plan.buffers}
+
+
+@pytest.mark.parametrize(
+    "device", [DEVICES[0], pytest.param(DEVICES[1], marks=pytest.mark.nightly)]
+)
+def test_a_decoder_generates_the_tokens_of_the_cpu(device, tmp_path, monkeypatch):
+    """Prefill, a cache that is updated in place, and steps of one token."""
+    path = tmp_path / "model.gguf"
+    path.write_bytes(decoder_bytes())
+    tokens = []
+    for name in ("cpu", device):
+        monkeypatch.setenv("LUMINAL_DEVICE", name)
+        model = load(path, search="off")
+        tokens.append(list(model.generate([3, 9, 27, 17, 51], 4, stop_at_eos=False)))
+    assert tokens[0] == tokens[1]
+
+
+def test_no_compiler_is_a_clear_error(monkeypatch):
+    monkeypatch.setattr(emulated, "compiler", lambda: None)
+    device = emulated.EmulatedDevice(H100)
+    with pytest.raises(DeviceError, match=r"\[device\].* Got no g\+\+; expected one in PATH. Try"):
+        device.compile('extern "C" __global__ void f() {}')
