@@ -23,6 +23,22 @@ def test_rests_and_runs_again() -> None:
     assert gc.isenabled()
 
 
+def test_collections_look_at_what_is_new() -> None:
+    assert gc.get_freeze_count() == 0
+    with resting():
+        with running():
+            assert gc.get_freeze_count() > 0
+        assert gc.get_freeze_count() == 0
+    gc.freeze()  # the program's own
+    try:
+        count = gc.get_freeze_count()
+        with resting(), running():
+            pass
+        assert gc.get_freeze_count() >= count // 2
+    finally:
+        gc.unfreeze()
+
+
 def test_what_was_off_stays_off() -> None:
     gc.disable()
     try:

@@ -40,12 +40,18 @@ def resting() -> Iterator[None]:
 
 @contextmanager
 def running() -> Iterator[None]:
-    """Collections as usual inside `resting`, for work that takes long."""
+    """Collections inside `resting`, for work that takes long; of what is made meanwhile, unless
+    the program itself has set objects apart."""
     if not _STATE.stopped:
         yield
         return
+    apart = gc.get_freeze_count() == 0
+    if apart:
+        gc.freeze()
     gc.enable()
     try:
         yield
     finally:
         gc.disable()
+        if apart:
+            gc.unfreeze()
