@@ -177,6 +177,59 @@ def test_half_precision_spelling(name: str):
         assert error(found.float(), HALF[name](x.float(), w.float())) < 1e-2
 
 
+LONG = torch.randn(8, 1000)
+RUNNING = {
+    "cumsum": lambda: LONG.cumsum(-1),
+    "other dim": lambda: LONG.T.cumsum(0),
+    "triu": lambda: LONG @ torch.ones(1000, 1000).triu(),
+    "tril from the left": lambda: torch.ones(1000, 1000).tril() @ LONG.T,
+    "linear": lambda: F.linear(LONG, torch.ones(1000, 1000).tril()),
+    "einsum": lambda: torch.einsum("bk,ik->bi", LONG, torch.ones(1000, 1000).tril()),
+    "masked product": lambda: (LONG[:, None] * torch.ones(1000, 1000).tril()).sum(-1),
+    "where": lambda: torch.where(
+        torch.arange(1000)[:, None] >= torch.arange(1000), LONG[:, None], 0.0
+    ).sum(-1),
+    "masked_fill": lambda: (
+        LONG[:, None]
+        .expand(-1, 1000, -1)
+        .masked_fill(torch.arange(1000)[:, None] < torch.arange(1000), 0.0)
+        .sum(-1)
+    ),
+    "comparison": lambda: LONG @ (torch.arange(1000)[:, None] <= torch.arange(1000)).float(),
+    "before only": lambda: LONG @ torch.ones(1000, 1000).triu(1),
+    "shifted": lambda: F.pad(LONG, (1, 0))[:, :-1].cumsum(-1),
+    "from the end": lambda: LONG.flip(-1).cumsum(-1).flip(-1),
+    "remaining": lambda: torch.einsum("bk,ik->bi", LONG, torch.ones(1000, 1000).triu()),
+    "running mean": lambda: LONG.cumsum(-1) / torch.arange(1, 1001),
+    "counts": lambda: (LONG > 0).cumsum(-1),
+    "running maximum": lambda: LONG.cummax(-1).values,
+    "bfloat16": lambda: LONG.bfloat16().cumsum(-1),
+}
+
+
+@pytest.mark.parametrize("name", RUNNING)
+def test_running_sums_of_long_rows_are_scans(name: str, monkeypatch):
+    """No reduction takes more than a block, or one value for every block."""
+    from luminal.frontend.torch import runner
+
+    plans, real = [], runner.compile_graph
+
+    def spy(*args, **options):
+        plans.append(real(*args, **options))
+        return plans[-1]
+
+    monkeypatch.setattr(runner, "compile_graph", spy)
+    monkeypatch.setenv("LUMINAL_CACHE", "")
+    fn = RUNNING[name]
+    with torch.no_grad():
+        found = torch.compile(fn, backend="luminal", options={"fallback": "error"})()
+        limit = 1e-2 if found.dtype == torch.bfloat16 else 3e-6
+        assert error(found.float(), fn().float()) < limit
+    (compiled,) = plans
+    axes = [a for k in compiled.plan.kernels for t in k.subterms() for a in t.axes]
+    assert axes and max(a.hi + 1 for a in axes) == 32
+
+
 def test_attention_over_a_joined_cache_is_one_online_loop(monkeypatch):
     """The new key and value are appended in the kernel; its guard against empty rows, which reads
     the sum again, must not make the sum another one."""

@@ -3,7 +3,7 @@
 In: a Graph and the numerics policy. Out: a Space. This file only strings the steps together."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from luminal.ir import Buffer, Call, ConstantData, Cut, Graph, Region, Result, Space, bf16, f16
@@ -14,6 +14,7 @@ from luminal.rewrite.egraph import EGraph
 from luminal.rewrite.lower import Lowering, positions
 from luminal.rewrite.prepare import is_leaf, prepare
 from luminal.rewrite.rules import saturate
+from luminal.rewrite.scan import scans
 
 
 def rewrite(graph: Graph, *, numerics: str) -> Space:
@@ -29,9 +30,13 @@ def rewrite(graph: Graph, *, numerics: str) -> Space:
     calls, inputs, constants = [], [], []
     for region, numbers in uses:
         part = parts[region]
-        cuts = tuple(numbers[i] for i in part.cuts)
+        nodes = {f"c{k}": numbers[i] for k, i in enumerate(part.cuts)}
         held = tuple(names[numbers[i]] for i, n in enumerate(part.nodes) if n.op == "Input")
-        calls.append(Call(region, tuple(names[n] for n in cuts), held, cuts))
+        split_names = [c.name.partition(".") for c in regions[region].cuts]
+        cuts = tuple(nodes[own] for own, _, _ in split_names)
+        made = (_free(names[n] + dot + rest, names) if dot else names[n]
+                for n, (_, dot, rest) in zip(cuts, split_names, strict=True))  # fmt: skip
+        calls.append(Call(region, tuple(made), held, cuts))
     for name, node in zip(names, graph.nodes, strict=True):
         if node.op == "Input":
             inputs.append(Buffer(name, node.shape, node.dtype, "input"))
@@ -53,11 +58,15 @@ def _names(graph: Graph) -> list[str]:
     wanted += ((n, f"t{n}") for n in range(len(graph.nodes)))
     for n, name in wanted:
         if n not in names:
-            while name in taken:
-                name += "_"
-            taken.add(name)
-            names[n] = name
+            names[n] = _free(name, taken)
+            taken.add(names[n])
     return [names[n] for n in range(len(graph.nodes))]
+
+
+def _free(name: str, taken: Collection[str]) -> str:
+    while name in taken:
+        name += "_"
+    return name
 
 
 def _region(part: Part, widen: bool) -> Region:
@@ -67,11 +76,16 @@ def _region(part: Part, widen: bool) -> Region:
     buffers = {i: f"s{k}" for k, i in enumerate(sources)}
     buffers |= {i: f"c{k}" for k, i in enumerate(part.cuts)}
     lowering = Lowering(nodes, buffers, part.soft, widen)
-    graph = EGraph()
+    graph, matches = EGraph(), Counter[str]()
     terms: list[Term] = []
-    cuts = []
+    cuts: list[Cut] = []
+    seen: set[Term] = set()
     for i in part.cuts:
         cut, term = _cut(lowering, i)
+        for made, whole, equal in scans(term, cut.name, lowering.axes, seen):
+            lowering.equal.append((whole, equal))
+            cuts += [replace(made, value=graph.add(whole))] if made is not None else []
+            matches["scan"] += made is None
         cuts.append(replace(cut, value=graph.add(term)))
         terms.append(term)
     for whole, parts in [*lowering.equal, *_joined(lowering, terms)]:
@@ -80,7 +94,6 @@ def _region(part: Part, widen: bool) -> Region:
         inner = graph.make("sum", (graph.add(parts),), whole.dtype, (within,))
         graph.union(graph.add(whole), graph.make("sum", (inner,), whole.dtype, (blocks,)))
     graph.rebuild()
-    matches: Counter[str] = Counter()
     stopped = saturate(graph, matches)
     notes = (*stopped, *(f"rule {name}: {n}" for name, n in sorted(matches.items())))
     roots = [cut.value for cut in cuts]

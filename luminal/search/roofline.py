@@ -27,6 +27,8 @@ NEVER = 1e15
 _NONE: frozenset[Var] = frozenset()
 _OPERAND_TILE, _ROW_TILE = 32, 256
 _TYPICAL = 512
+_NEAR = 1024
+"""Elements that stay in the nearest cache until the next of a block reads them again."""
 _OVERLAP = 0.3
 """The part of the smaller of compute and memory time that the larger does not hide."""
 _LARGEST_TERM = 400
@@ -122,7 +124,8 @@ class _Walk:
             self.clutter += _OPERATION * WEIGHTS[t.op]
         for inner in [x for x in postorder(t) if x.op == "load"] if t.op == "load" else ():
             blocks = (a for e in inner.indices for a in e.atoms() if isinstance(a, Binary))
-            whole = all(self.free.isdisjoint(a.variables()) for a in blocks)
+            near = self.points(inner.free & place.bound) <= _NEAR
+            whole = near or all(self.free.isdisjoint(a.variables()) for a in blocks)
             key = inner.buffer, bool(place.shared) and not whole  # each of a block sums again
             self.loads[key] = max(self.loads.get(key, 0.0), self.points(inner.free & known))
         for a in t.args:
