@@ -18,6 +18,7 @@ from luminal.ir.expr import const
 from luminal.ir.graph import Graph, Output
 from luminal.llm import load
 from luminal.runtime.gpu import H100
+from luminal.search import tasks
 from tests.fuzz_check import compare, expect
 from tests.gpu_case import CACHE, needs_compiler
 from tests.graph_builder import GraphBuilder
@@ -77,6 +78,21 @@ def test_programs(name, device):
             for d in ("cpu", device)]  # fmt: skip
     want, got = (np.asarray(m(*inputs)) for m in made)
     np.testing.assert_allclose(got, want, 1e-4, 2e-5)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_candidate_is_right(name, monkeypatch):
+    """All schedules that the model makes, not only its first."""
+    function, inputs = PROGRAMS[name]
+    want = np.asarray(luminal.compile(function, list(inputs), search="off", device="cpu")(*inputs))
+    every = tasks.candidates
+    monkeypatch.setenv("LUMINAL_CACHE", "off")
+    for number in range(16):
+        monkeypatch.setattr(tasks, "candidates", lambda *a, **_: every(*a[:5])[number:][:1]
+                            or every(*a[:5])[-1:])  # fmt: skip
+        made = luminal.compile(function, list(inputs), search="off", device=DEVICES[0])
+        np.testing.assert_allclose(np.asarray(made(*inputs)), want, 1e-4, 2e-5)
 
 
 def compiled(graph: Graph, device: str) -> Compiled:
