@@ -24,17 +24,17 @@ def compiled(function):
 
 
 def test_a_report_is_explained_like_a_function(tmp_path):
-    model = nn.Sequential(nn.Linear(12, 24), nn.Softmax(-1))
+    model = nn.Sequential(nn.Linear(64, 64), nn.Softmax(-1))
     run = compiled(model)
     with torch.no_grad():
-        want = run(torch.ones(3, 12))
+        want = run(torch.ones(32, 64))
     (report,) = luminal.torch.reports()
     text = luminal.explain(report, tmp_path / "page.html", title="from torch")
     assert text.startswith(f"{report.kernels} kernel") and "RSum" in text
     page = (tmp_path / "page.html").read_text()
     assert "from torch" in page and "<h3>1 kernel</h3>" not in page and "primitives</h3>" in page
     with torch.no_grad():  # measuring wrote to no tensor of the caller
-        assert torch.equal(run(torch.ones(3, 12)), want)
+        assert torch.equal(run(torch.ones(32, 64)), want)
 
 
 def test_parts_and_reports_are_shown_together(tmp_path):
