@@ -158,7 +158,7 @@ class _Solver:
             if not best[args[-1]].inside.isdisjoint(own):
                 work *= _FORBIDDEN
             result = values[v].free & self.axes
-            if self.machine.repeats(own, result, kernel):
+            if self.machine.repeats(choice, result, kernel):
                 inside |= result
             inside -= own
         return _Best(work, choice, inside)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
 
-from luminal.ir import REDUCTIONS, Binary, Expr, Target, Term, Var, postorder, to_expr
+from luminal.ir import REDUCTIONS, Binary, Choice, Expr, Target, Term, Var, postorder, to_expr
 from luminal.ir.term import substitute
 
 WEIGHTS = {
@@ -57,11 +57,13 @@ class Machine:
             total *= self._extents[axis]
         return float(total)
 
-    def repeats(self, own: Iterable[Var], result: frozenset[Var], free: frozenset[Var]) -> bool:
-        """Whether a reduction over `own` inside another, for the axes of its `result`, is long or
-        does the same again for other `free` axes, too much of it to be kept."""
-        again = not free <= result and prod(a.hi + 1 for a in result) > KEPT
-        return again or self.points(own) > SMALL_LOOP
+    def repeats(self, r: Term | Choice, result: frozenset[Var], free: frozenset[Var]) -> bool:
+        """Whether a reduction inside another, for the axes of its `result`, is long or does the
+        same again for other `free` axes, too much of it to be kept. Only sums of floats are kept:
+        beside anything else sums of integers could not run as dot product instructions."""
+        most = KEPT if r.op == "sum" and r.dtype.is_float else 0
+        again = not free <= result and prod(a.hi + 1 for a in result) > most
+        return again or self.points(r.axes) > SMALL_LOOP
 
     def kernel_us(self, flops: float, bytes_: float, clutter: float = 1.0) -> float:
         """A launch that does this work, `clutter` times as slowly as the machine can."""
@@ -146,7 +148,7 @@ class _Walk:
         bound, result = place.bound | own, t.free & known
         rows = tuple((domain, _ROW_TILE) for domain, _ in place.shared)
         if not place.online and not t.free.isdisjoint(place.bound):
-            self.illegal |= self.machine.repeats(own, result, self.free)
+            self.illegal |= self.machine.repeats(t, result, self.free)
         elif place.shared and not place.online:
             self.clutter += _STATISTIC
         if t.args[-1].op == "mul" and not place.bound:
