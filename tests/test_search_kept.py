@@ -1,5 +1,7 @@
 """What may be summed inside of another sum: never beside integers that run as dot products."""
 
+import torch
+
 import luminal.frontend.functional as F
 from luminal.frontend.tensor import Tensor
 from luminal.ir.dtype import by_name
@@ -37,3 +39,18 @@ def test_sums_of_integers_stay_dot_products() -> None:
 
 def test_the_plans_are_right() -> None:
     check(quantised, *specs(5, 3, SIZE), tolerance=1e-2)
+
+
+def test_scores_under_a_mask_of_the_lowest_number_stay_stored() -> None:
+    """Taken apart inside of the softmax the mask would leave the sum and overflow."""
+
+    def attend(q, k, v, keep):
+        s = q @ k.transpose(-1, -2) / 8**0.5 + (1 - keep) * torch.finfo(q.dtype).min
+        return s.softmax(-1) @ v, s.softmax(-1)
+
+    torch._dynamo.reset()
+    q, k, v = (torch.randn(2, 3, 6, 8) for _ in range(3))
+    run = torch.compile(attend, backend="luminal", options={"search": "off"})
+    for keep in (torch.tensor([1.0, 1, 1, 0, 0, 0]), torch.zeros(6)):
+        for found, expected in zip(run(q, k, v, keep), attend(q, k, v, keep), strict=True):
+            torch.testing.assert_close(found, expected)

@@ -59,9 +59,10 @@ class Machine:
 
     def repeats(self, r: Term | Choice, result: frozenset[Var], free: frozenset[Var]) -> bool:
         """Whether a reduction inside another, for the axes of its `result`, is long or does the
-        same again for other `free` axes, too much of it to be kept. Only sums of floats are kept:
-        beside anything else sums of integers could not run as dot product instructions."""
-        most = KEPT if r.op == "sum" and r.dtype.is_float else 0
+        same again for other `free` axes, too much of it to be kept. Only sums of floats that all
+        results share are kept: beside others no sum of integers could be dot products."""
+        shared = r.op == "sum" and r.dtype.is_float and free.isdisjoint(result)
+        most = KEPT if shared else 0
         again = not free <= result and prod(a.hi + 1 for a in result) > most
         return again or self.points(r.axes) > SMALL_LOOP
 
