@@ -71,7 +71,7 @@ NAMES = {"sum": "Sum", "rmax": "Max", "rsum": "RSum", "wsum": "WSum"}
 PURE = {*OPS, *NAMES, "load", "const"}
 PROVED = (
     "factor_leaves_sum", "factor_leaves_weighted_sum", "sum_of_invariant",
-    "maximum_of_invariant", "constant_leaves_maximum", "constant_leaves_maximum_alone",
+    "maximum_of_invariant", "constant_leaves_maximum",
     "sum_of_powers", "sum_of_powers_masked",
     "shares", "shares_scaled", "squares_from_mean", "common_power_cancels",
 )  # fmt: skip
@@ -88,6 +88,9 @@ def text(t: Term) -> str:
     if t.op == "load":
         return f'(Leaf "{t.buffer}" {mask(t.free)})'
     args = " ".join(text(a) for a in t.args)
+    if len(t.args) == 3:  # a scaled rsum: the same in the reals
+        x, scale, value = map(text, t.args)
+        args = f"(Mul {scale} {x}) {value}"
     if t.op in REDUCTIONS:
         return f"({NAMES[t.op]} {mask(t.axes)} {args})"
     return f"({OPS[t.op]} {args})"

@@ -6,6 +6,7 @@ with the reductions replaced by loads of the sums."""
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial, reduce
 
 from luminal.codegen.loopir import Operand
 from luminal.codegen.loops import conditions, pieces, settled
@@ -22,8 +23,8 @@ def lower_online(walker: Walker, item: Online, state: State, rest: tuple[Item, .
     axis = walker.axes[item.axis]
     found = (r for o in state.outs for r in outer_reductions(o.value))
     nodes = list(dict.fromkeys(r for r in found if r.op == "rsum" and r.axes == (axis,)))
-    if not nodes or any(r.args[0] is not nodes[0].args[0] for r in nodes):
-        text = f"[schedule] an online loop over {axis} needs rsums that share their x."
+    if not nodes or any(r.args[:-1] != nodes[0].args[:-1] for r in nodes):
+        text = f"[schedule] an online loop over {axis} needs rsums that share their x and scale."
         raise IllegalSchedule(text)
     mapping = _Rescaled(walker, item, axis, nodes, state).run()
     walker.walk(state.substituted(mapping), rest)
@@ -36,7 +37,7 @@ class _Rescaled:
         self, walker: Walker, item: Online, axis: Var, nodes: Sequence[Term], state: State
     ) -> None:
         self.walker, self.item, self.axis, self.state = walker, item, axis, state
-        self.x = nodes[0].args[0]
+        self.x, *self.scales = nodes[0].args[:-1]
         self.plain = self.without(item.weights)
         rows = self.x.free - {axis}
         self.top, self.raised, self.factor = (
@@ -66,7 +67,7 @@ class _Rescaled:
             schedule = self.plain if _is_unit(r) else self.without(self.item.values)
             self.nest(self.state, schedule, total.of(constant(0.0, total.place.dtype)))
         whole, tile, cuts = self.state.left[self.axis], self.item.tile, None
-        masks = conditions(self.x, *(r.args[1] for r in self.sums))
+        masks = conditions(self.x, *(r.args[-1] for r in self.sums))
         if self.item.split:
             count, env, left = floor_div(whole.expr, tile), self.state.env, self.state.left
             found = pieces(masks, self.axis, tile, count, env, left)
@@ -96,17 +97,22 @@ class _Rescaled:
         self.nest(state, self.item.logits, tile.of(fold(self.x, facts)))
         higher = binary("max", self.top.read, self.over("rmax", tile.read))
         self.nest(state, weights, self.raised.of(higher))
-        minus = binary("mul", self.raised.read, constant(-1.0, self.raised.place.dtype))
-        fall = unary("exp2", binary("add", self.top.read, minus))
+        fall = self.weight(self.top.read)
         self.nest(state, self.plain, self.factor.of(fall), self.top.of(self.raised.read))
-        self.nest(state, weights, tile.of(unary("exp2", binary("add", tile.read, minus))))
+        self.nest(state, weights, tile.of(self.weight(tile.read)))
         for r, total in self.sums.items():
-            value = fold(r.args[1], facts)
+            value = fold(r.args[-1], facts)
             weighed = tile.read if _is_unit(r) else binary("mul", tile.read, value)
             old = binary("mul", total.read, self.factor.read)
             schedule = weights if _is_unit(r) else self.item.values
             self.nest(state, schedule, total.of(binary("add", self.over("sum", weighed), old)))
         self.walker.offset = used
+
+    def weight(self, x: Term) -> Term:
+        """exp2 of what x lies below the new maximum, scaled."""
+        minus = binary("mul", self.raised.read, constant(-1.0, self.raised.place.dtype))
+        scales = (cast(s, minus.dtype) for s in self.scales)
+        return unary("exp2", reduce(partial(binary, "mul"), scales, binary("add", x, minus)))
 
     def over(self, op: str, body: Term) -> Term:
         """The reduction of a tile's values; the value itself where the axis is one step."""
@@ -114,4 +120,4 @@ class _Rescaled:
 
 
 def _is_unit(r: Term) -> bool:
-    return r.args[1].value == 1
+    return r.args[-1].value == 1

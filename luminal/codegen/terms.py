@@ -4,7 +4,7 @@ In: terms. Out: terms with the same values (fold: under the given facts, and tak
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from functools import partial
+from functools import partial, reduce
 
 from luminal.ir import DType, Expr, Var, accumulator, boolean, depth_first, is_nonnegative, prod
 from luminal.ir import term as tm
@@ -64,13 +64,14 @@ def expand(term: Term, online: Collection[str] = ()) -> Term:
 
 
 def _expanded(t: Term) -> Term:
-    x, *values = (tm.cast(a, accumulator(t.dtype)) for a in t.args)
+    x, *others = (tm.cast(a, accumulator(t.dtype)) for a in t.args)
     minus = constant(-1.0, x.dtype)
     if t.op == "rsum":
         floor = constant(most_negative(x.dtype), x.dtype)
         top = binary("max", tm.reduction("rmax", t.axes, x), floor)
-        weight = tm.unary("exp2", binary("add", x, binary("mul", top, minus)))
-        total = binary("mul", weight, *values) if values[0].value != 1 else weight
+        *scales, value = others
+        weight = reduce(partial(binary, "mul"), scales, binary("add", x, binary("mul", top, minus)))
+        total = binary("mul", tm.unary("exp2", weight), value)
     else:
         count = tm.cast(tm.index(prod(tuple(a.extent for a in t.axes))), x.dtype)
         mean = binary("mul", tm.reduction("sum", t.axes, x), tm.unary("recip", count))
@@ -170,9 +171,14 @@ def guarded(term: Term, shapes: Shapes) -> Term:
         else:
             args = tuple(visit(a, mask) for a in t.args)
         if t.op in REDUCTIONS and mask is not TRUE and unproved(t, shapes):
-            empty = (lowest(t.dtype) if t.op in ("rmax", "rsum") else 0, 0)
-            pairs = zip(args, empty, strict=False)
-            args = tuple(tm.select(mask, a, constant(e, a.dtype)) for a, e in pairs)
+            x, value = (
+                tm.select(mask, a, constant(e, a.dtype))
+                for a, e in (
+                    (args[0], lowest(t.dtype) if t.op in ("rmax", "rsum") else 0),
+                    (args[-1], 0),
+                )
+            )
+            args = (x, *args[1:-1], value) if t.op == "rsum" else (x,)
         memo[key] = new = rebuild(t, args, partial(_map_data, visit=lambda x: visit(x, mask)))
         return new
 

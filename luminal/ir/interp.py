@@ -215,7 +215,8 @@ class _Terms:
             case "rsum":
                 x = whole(inner.value(t.args[0], inner.mask))
                 top = np.max(x, axis=last, keepdims=True, initial=np.finfo(x.dtype).min)
-                factors.append(np.exp2(x - top))
+                scale = math.prod(inner.value(s, inner.mask) for s in t.args[1:-1])
+                factors.append(np.exp2(scale * (x - top)))
             case "rmax":
                 return _max(whole(factors[0]), last, t.dtype)
             case "wsum":

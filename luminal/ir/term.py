@@ -19,7 +19,8 @@ UNARY = ("log2", "exp2", "sin", "sqrt", "recip")
 BINARY = ("add", "mul", "mod", "lt", "max")
 LOGIC = ("and", "or", "not", "select")
 REDUCTIONS = ("sum", "rmax", "rsum", "wsum")
-"""sum Σ e; rmax max e; rsum Σ exp2(x - max x)·v with args (x, v); wsum Σ (x - mean x)².
+"""sum Σ e; rmax max e; rsum Σ exp2(s·(x - max x))·v with args (x, s, v), or (x, v) where s is 1;
+wsum Σ (x - mean x)². The scale s is a constant above 0: where s·x overflows the difference may not.
 
 Each reduces over all the axes in its payload."""
 _TABLE: WeakValueDictionary[tuple[object, ...], Term] = WeakValueDictionary()

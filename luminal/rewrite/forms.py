@@ -16,6 +16,8 @@ _DEPTH = 24
 _TOLERANCE = 2e-6
 _SWALLOWS = -1e30
 """An exponent below this stays what it is when a score is added."""
+_AMPLIFIES = 1e4
+"""A factor from here on makes the rounding of a difference's parts matter."""
 _LOGIC = {"and": all, "or": any, "not": lambda parts: not parts[0]}
 Own = frozenset[Var]
 Form = dict[int | None, float]
@@ -45,7 +47,8 @@ def split(
     """c = free·rest ('mul') or free + rest ('add') with `free` free of K and no such part left in
     `rest`; None stands for 1 or 0.
 
-    (a + b)·s with s constant is split inside. Exact in the reals; one reassociation."""
+    (a + b)·s with s constant is split inside unless a·s + b·s could cancel what a + b does not
+    (a mask (1 - kept)·lowest). Exact in the reals; one reassociation."""
     c = graph.find(c)
     if not graph.depends(c, own):
         return c, None
@@ -56,7 +59,7 @@ def split(
             return graph.joined(op, frees), graph.joined(op, rests)
     elif op == "add" and depth < _DEPTH:
         inner, factor = graph.times_constant(c)
-        if inner != c:
+        if inner != c and abs(factor) < _AMPLIFIES:
             free, rest = split(graph, op, inner, own, depth + 1)
             if free is not None:
                 inside = None if rest is None else _times(graph, rest, factor)
@@ -75,8 +78,6 @@ def scaled(graph: EGraph, c: int, factor: float, depth: int = 0) -> int:
     becomes the largest finite number: as an exponent it is as good, and -inf there means that
     a term is absent. Exact but for rounding, and for NaN or inf in a masked place."""
     value, dtype = graph.constant(c), graph.dtype(c)
-    if factor == 1.0:
-        return graph.find(c)
     if value is not None:
         limit, product = float(np.finfo(dtype.np).max), factor * value
         return graph.number(min(max(product, -limit), limit) if isfinite(value) else product, dtype)
@@ -90,6 +91,28 @@ def scaled(graph: EGraph, c: int, factor: float, depth: int = 0) -> int:
         return _masked(graph, a, b) or _masked(graph, b, a) or graph.combine("add", a, b)
     inner, known = graph.times_constant(c)
     return _times(graph, inner, known * factor)
+
+
+def exponent(graph: EGraph, c: int, factor: float) -> tuple[int, float]:
+    """(x, s) with s·x = factor·c, where s is 1 if no number of c grows by the factor, which
+    `scaled` then brings inside; else x is c, finite where the source is: s·x might overflow."""
+    x, known = graph.times_constant(c)
+    scale = 1.0 if _growth(graph, x, factor * known) <= 1 else abs(factor)
+    return scaled(graph, x, factor * known / scale), scale
+
+
+def _growth(graph: EGraph, c: int, factor: float, depth: int = 0) -> float:
+    """The largest factor that `scaled` would multiply a number with, constants apart unless they
+    overflow."""
+    value = graph.constant(c)
+    if value is not None:
+        limit = float(np.finfo(graph.dtype(c).np).max)
+        return abs(factor) if isfinite(value) and abs(factor * value) > limit else 0.0
+    node = _first(graph, c, "select", depth) or _first(graph, c, "add", depth)
+    if node is not None and _selects_constant(graph, c):
+        parts = node.args[node.op == "select" :]
+        return max(_growth(graph, a, factor, depth + 1) for a in parts)
+    return abs(graph.times_constant(c)[1] * factor)
 
 
 def _selects_constant(graph: EGraph, c: int) -> bool:

@@ -8,10 +8,21 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import wraps
+from itertools import permutations
 
 from luminal.ir import Choice, Expr, Var, boolean, f32, f64, i32, i64, prod
 from luminal.rewrite.egraph import EGraph
-from luminal.rewrite.forms import Form, added, class_of, factors, linear, regimes, scaled, split
+from luminal.rewrite.forms import (
+    Form,
+    added,
+    class_of,
+    exponent,
+    factors,
+    linear,
+    regimes,
+    scaled,
+    split,
+)
 
 Rule = Callable[[EGraph, Choice], Iterator[int]]
 
@@ -93,18 +104,13 @@ def maximum_of_invariant(graph: EGraph, node: Choice) -> Iterator[int]:
 
 @_floats
 def constant_leaves_maximum(graph: EGraph, node: Choice) -> Iterator[int]:
-    """R3, R4: max_K (s·x + f) = s·max_K x + f, s a constant > 0, f free of K.
+    """R3: max_K s·x = s·max_K x, s a constant > 0.
 
-    Reason: the maximum of the bare x is the one that others share. Exact up to the rounding
-    of s·x + f. Condition: K is not empty, floats."""
-    free, rest = split(graph, "add", node.args[0], frozenset(node.axes))
-    if rest is None or any(a.extent.lo < 1 for a in node.axes):
-        return
-    x, scale = graph.times_constant(rest)
-    x, scale = (x, scale) if 0 < scale < math.inf else (rest, 1.0)
-    if free is not None or scale != 1:
-        top = scaled(graph, graph.make("rmax", (x,), node.dtype, node.axes), scale)
-        yield top if free is None else graph.combine("add", top, free)
+    Reason: the maximum of the bare x is the one that others share. Exact up to the rounding of
+    s·x. Condition: K is not empty, floats."""
+    x, scale = graph.times_constant(node.args[0])
+    if 0 < scale < math.inf and scale != 1 and all(a.extent.lo >= 1 for a in node.axes):
+        yield scaled(graph, graph.make("rmax", (x,), node.dtype, node.axes), scale)
 
 
 @_floats
@@ -112,22 +118,32 @@ def sum_of_powers(graph: EGraph, node: Choice) -> Iterator[int]:
     """R5: Σ_K exp2(d + f)·v = exp2(f + max_K d)·rsum_K(d, v), f free of K.
 
     Reason: rsum needs one pass over K with no maximum known before. No exponent above 0 is formed
-    in it. If f holds -max_K d in any spelling (s·max_K x with d = s·x + g, g free of K), the
-    factor is exp2 of what is left, usually nothing. Condition: floats of 32 bits or more; d < inf
-    (where d is +inf or NaN both sides are NaN); K is not empty, or both sides are 0."""
+    in it, and of d = s·x with s > 1 only differences of x are scaled: s·x may overflow. If f holds
+    -max_K d in any spelling (s·max_K x with d = s·x + g, g free of K), the factor is exp2 of what
+    is left, usually nothing. Condition: floats of 32 bits or more; d < inf (where d is +inf or NaN
+    both sides are NaN); K is not empty, or both sides are 0."""
     power, others = next(_exponents(graph, node), (None, ()))
-    free, rest = (None, None) if power is None else split(graph, "add", power, frozenset(node.axes))
-    if rest is None or graph.dtype(rest) != node.dtype:
+    if power is None or graph.dtype(power) != node.dtype:
         return
-    left = {} if free is None else linear(graph, free)
-    settled = _settled(graph, left, linear(graph, rest), node.axes)
-    rest = scaled(graph, *graph.times_constant(rest))
+    whole = _stabilised(graph, power, node.axes)
+    free, rest = split(graph, "add", power, frozenset(node.axes))
+    settled: Form | None = {}
+    if whole is None and rest is not None:
+        left = {} if free is None else linear(graph, free)
+        settled, whole = _settled(graph, left, linear(graph, rest), node.axes), graph.times_constant(rest)
+    if whole is None:
+        return
+    x, scale = exponent(graph, *whole)
     values = graph.joined("mul", others)
     values = graph.number(1, node.dtype) if values is None else values
-    total = graph.make("rsum", (rest, values), node.dtype, node.axes)
+    scales = (graph.number(scale, node.dtype),) * (scale != 1)
+    total = graph.make("rsum", (x, *scales, values), node.dtype, node.axes)
     if settled is None:
-        top = graph.make("rmax", (rest,), node.dtype, node.axes)
-        residue = graph.joined("add", (free, top))
+        top = graph.make("rmax", (x,), node.dtype, node.axes)
+        if free is not None and scales:
+            y, factor = graph.times_constant(free)
+            free = graph.combine("mul", y, graph.number(factor / scale, node.dtype))
+        residue = graph.joined("mul", (graph.joined("add", (free, top)), *scales))
     else:
         residue = class_of(graph, settled, node.dtype)
     yield total if residue is None else graph.combine("mul", graph.power(residue), total)
@@ -139,6 +155,22 @@ def _exponents(graph: EGraph, node: Choice) -> Iterator[tuple[int, tuple[int, ..
         for (y,) in graph.args(part, "exp2"):
             if graph.depends(y, node.axes):
                 yield y, others
+
+
+def _stabilised(graph: EGraph, power: int, axes: tuple[Var, ...]) -> tuple[int, float] | None:
+    """(x, s) if class `power` is s·(x - max_K x): x as it is, so that a row which is infinite or
+    absorbs what is added to it stays so."""
+    inner, scale = graph.times_constant(power)
+    for a, b in graph.args(inner, "add"):
+        for (x, s), (m, factor) in permutations(map(graph.times_constant, (a, b))):
+            if s == -factor and s * scale > 0 and x in _maximised(graph, m, axes):
+                return x, s * scale
+    form = linear(graph, power)
+    for m, factor in form.items():
+        for x in _maximised(graph, m, axes) if m is not None and factor < 0 else ():
+            if added(form, linear(graph, x), factor) == {m: factor}:
+                return x, -factor
+    return None
 
 
 def _settled(graph: EGraph, free: Form, rest: Form, axes: tuple[Var, ...]) -> Form | None:
@@ -155,13 +187,13 @@ def _maximised(graph: EGraph, m: int, axes: tuple[Var, ...]) -> Iterator[int]:
     """x if class m is max_K x, or a selection of something else only where that is not finite.
 
     Where it is -inf every exponent is -inf, and both sides of R5 are 0 times anything finite."""
-    yield from (x for (x,) in graph.args(m, "rmax", axes))
+    yield from (graph.find(x) for (x,) in graph.args(m, "rmax", axes))
     for p, *ways in graph.args(m, "select"):
         found = regimes(graph, p)
         if found is not None:
             kept, other = ways if found[2] else ways[::-1]
             if graph.find(kept) == found[0] and graph.constant(other) is not None:
-                yield from (x for (x,) in graph.args(kept, "rmax", axes))
+                yield from (graph.find(x) for (x,) in graph.args(kept, "rmax", axes))
 
 
 @_floats
@@ -223,18 +255,18 @@ def any_above(graph: EGraph, node: Choice) -> Iterator[int]:
     if dtype in (f32, f64) and graph.depends(x, node.axes):
         one, half = graph.number(1.0, dtype), graph.number(0.5, dtype)
         for power in _powers(graph, x, node.axes):
-            total = graph.make("rsum", (power, one), dtype, node.axes)
+            total = graph.make("rsum", (*power, one), dtype, node.axes)
             yield graph.make("not", (graph.make("lt", (total, half), boolean),), boolean)
 
 
-def _powers(graph: EGraph, x: int, axes: tuple[Var, ...]) -> list[int]:
-    """First arguments of rsums over K that are x times a positive constant."""
-    found: list[int] = []
+def _powers(graph: EGraph, x: int, axes: tuple[Var, ...]) -> list[tuple[int, ...]]:
+    """Exponents and scales of rsums over K whose exponents are x times a positive constant."""
+    found: list[tuple[int, ...]] = []
     ours = _plain(graph, x)
-    for power in {p: 0 for c in graph.classes() for p, _ in graph.args(c, "rsum", axes)}:
-        theirs = _plain(graph, power)
+    for power in {a[:-1]: 0 for c in graph.classes() for a in graph.args(c, "rsum", axes)}:
+        theirs = _plain(graph, power[0])
         ratios = [theirs[c] / f for c, f in ours.items() if theirs.get(c, 0.0) / f > 0][:2]
-        if any(scaled(graph, x, ratio) == graph.find(power) for ratio in ratios):
+        if any(scaled(graph, x, ratio) == graph.find(power[0]) for ratio in ratios):
             found.append(power)
     return found
 

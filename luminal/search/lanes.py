@@ -92,13 +92,13 @@ def _online(facts: Facts, nest: Nest) -> Iterator[tuple[Schedule, float]]:
     """A row of rescalable sums for every thread: one pass over the keys, which all threads of a
     block read together, the sums and a tile of weights in registers."""
     found = [t for t in facts.tops(*nest.values) if t.op == "rsum" and len(t.axes) == 1]
-    main = [t for t in found if set(nest.free) & t.args[1].free - t.args[0].free]
+    main = [t for t in found if set(nest.free) & t.args[-1].free - t.args[0].free]
     if not main or nest.ordered:
         return
-    (j,), (x, v) = main[0].axes, main[0].args
+    (j,), x, v = main[0].axes, main[0].args[0], main[0].args[-1]
     columns = [a for a in nest.free if a in v.free and a not in x.free]
     rows = [a for a in nest.free if a in x.free and a not in v.free]
-    same = all(t.axes == (j,) and t.args[0] is x for t in found)
+    same = all((t.axes, t.args[:-1]) == ((j,), main[0].args[:-1]) for t in found)
     inner = [a for a in facts.bound(x) if facts.extent(a) > 1]
     fits = len(columns) == 1 and columns[0].extent % 4 == 0 and facts.largest(columns[0]) <= 128
     if not rows or not same or not fits or len(inner) > 1:

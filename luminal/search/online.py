@@ -36,7 +36,7 @@ class _Roles:
 def rescalables(facts: Facts, nest: Nest, limit: int | None = None) -> list[Candidate]:
     """The `limit` best candidates for kernels with an rsum of values that have own axes."""
     found = [t for t in facts.tops(*nest.values) if t.op == "rsum" and len(t.axes) == 1]
-    main = [t for t in found if t.args[1].free & set(nest.free) - t.args[0].free]
+    main = [t for t in found if t.args[-1].free & set(nest.free) - t.args[0].free]
     if not main:
         return []
     roles = _roles(facts, nest, main[0])
@@ -52,7 +52,7 @@ def rescalables(facts: Facts, nest: Nest, limit: int | None = None) -> list[Cand
 
 
 def _roles(facts: Facts, nest: Nest, main: Term) -> _Roles:
-    x, v, free = *main.args, nest.free
+    x, v, free = main.args[0], main.args[-1], nest.free
     rows = [a for a in free if a in x.free and a not in v.free]
     unused = [a for a in free if a not in x.free and a not in v.free]
     batch = [a for a in free if a in v.free and a in x.free]
