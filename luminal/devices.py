@@ -12,6 +12,8 @@ from luminal.config import Config
 from luminal.emulator.emulated import EmulatedDevice
 from luminal.ir import Program, Target
 from luminal.runtime.cpu import compile_object
+from luminal.runtime.cuda import CudaDevice, pytorch
+from luminal.runtime.cuda_executor import CudaExecutor
 from luminal.runtime.device import select_target
 from luminal.runtime.executor import Executor
 from luminal.runtime.gpu import H100, M2, Gpu, GpuExecutor
@@ -21,7 +23,20 @@ __all__ = ["compiler", "device_target", "loaded"]
 
 
 @cache
-def _gpu(device: str) -> Gpu:
+def _cuda(ordinal: int) -> CudaDevice:
+    return CudaDevice(ordinal)
+
+
+def _gpu(device: str) -> Gpu | CudaDevice:
+    """The device of a name; 'cuda' is PyTorch's current one, else the first."""
+    if device != "cuda":
+        return _other(device)
+    torch = pytorch()
+    return _cuda(torch.cuda.current_device() if torch is not None else 0)
+
+
+@cache
+def _other(device: str) -> Gpu:
     if device == "opencl":
         return OpenClDevice()
     return EmulatedDevice({"cuda-emulated": H100, "metal-emulated": M2}[device])
@@ -44,4 +59,7 @@ def loaded(program: Program, objects: Sequence[bytes], config: Config) -> Execut
     """A program that is ready to be called."""
     if config.device == "cpu":
         return Executor(program, objects, config.threads or None)
-    return GpuExecutor(program, objects, _gpu(config.device))
+    gpu = _gpu(config.device)
+    if isinstance(gpu, CudaDevice):
+        return CudaExecutor(program, objects, gpu)
+    return GpuExecutor(program, objects, gpu)

@@ -18,10 +18,10 @@ CORE_LIMIT = 10_365
 GPU = (
     "codegen/barriers.py", "codegen/blocks.py", "codegen/cstyle", "codegen/cuda.py",
     "codegen/dialects.py", "codegen/gpu.py", "codegen/lanes.py", "codegen/metal.py",
-    "codegen/opencl.py", "codegen/padding.py", "ir/launch.py", "runtime/gpu.py",
+    "codegen/opencl.py", "codegen/padding.py", "ir/launch.py", "runtime/cuda", "runtime/gpu.py",
     "runtime/nvrtc.py", "runtime/opencl.py", "search/lanes.py",
 )  # fmt: skip
-GPU_LIMIT = 1_760
+GPU_LIMIT = 2_284
 STAGES = ("frontend", "rewrite", "search", "codegen", "runtime")
 
 
@@ -134,7 +134,7 @@ def test_packages_import_each_other_in_no_cycle():
 
 def test_third_parties_stay_in_their_files():
     allowed = {"llvmlite": ("codegen/llvm", "runtime/cpu.py"), "torch": ("frontend/torch/",),
-               "cuda": ("runtime/nvrtc.py",),
+               "cuda": ("runtime/cuda.py", "runtime/nvrtc.py"),
                "pyopencl": ("runtime/opencl.py",)}  # fmt: skip
     bad = []
     for f, t in TREES.items():

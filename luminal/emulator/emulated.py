@@ -119,14 +119,23 @@ class Kernel:
         was out of range."""
         error = ctypes.c_uint32(0)
         address = ctypes.addressof(error)
+        words = [*(base for base, _, _ in buffers), *sizes, address]
+        ranges = [*((base, size, int(w), 0) for base, size, w in buffers), (address, 4, 1, 1)]
+        self.run(words, ranges, blocks, threads, shared_bytes, warp)
+        return not error.value
+
+    def run(
+        self, words: Sequence[int], ranges: Sequence[tuple[int, int, int, int]], blocks: int,
+        threads: int, shared_bytes: int, warp: int,
+    ) -> None:  # fmt: skip
+        """Runs all blocks on these arguments; only memory in `ranges` (address, bytes, whether it
+        is written, whether any thread may at any time) is touched."""
         extra = (ctypes.addressof(ctypes.c_char.in_dll(engine(), "shared")),)
-        values = [*(base for base, _, _ in buffers), *sizes, address, *extra]
-        words = (ctypes.c_uint64 * (len(values) + 2))(*values)
-        own = ctypes.addressof(words)
-        ranges = [*((base, size, int(w), 0) for base, size, w in buffers), (address, 4, 1, 1),
-                  (own, ctypes.sizeof(words), 0, 0)]  # fmt: skip
+        given = (ctypes.c_uint64 * (len(words) + 3))(*words, *extra)
+        own = ctypes.addressof(given)
+        ranges = [*ranges, (own, ctypes.sizeof(given), 0, 0)]
         message = ctypes.create_string_buffer(512)
-        job = _Job(self._entry, own, len(words), (_Range * len(ranges))(*ranges), len(ranges),
+        job = _Job(self._entry, own, len(given), (_Range * len(ranges))(*ranges), len(ranges),
                    blocks, threads, warp, shared_bytes, ctypes.cast(message, ctypes.c_char_p),
                    512)  # fmt: skip
         with _ONE_AT_A_TIME:
@@ -134,7 +143,6 @@ class Kernel:
         self.accesses, self.bytes = self.accesses + job.accesses, self.bytes + job.bytes
         if failed:
             raise EmulatorError(f"[emulator] {message.value.decode()}")
-        return not error.value
 
 
 class EmulatedDevice:

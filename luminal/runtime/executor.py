@@ -86,26 +86,27 @@ class Executor:
         return tuple(outputs), tuple(fresh.values())
 
     def _bind(self, objects: Code) -> tuple[np.ndarray, np.ndarray]:
-        """Where every argument word of every launch comes from: the words of a call are the
-        addresses of inputs, fresh results, constants and slots, and the values of the dims."""
-        plan, root, codes = self.program.plan, self.memory.root, self.program.codes
-        held = [*plan.inputs, *(root[self.outputs[n].buffer.name] for n in self.fresh)]
-        self._pointers = len(held)
-        self._words = len(held) + len(self.constants)
-        places = {name: n for n, name in enumerate((*held, *self.constants))}
-        places |= {name: self._words + slot for name, slot in self.memory.slot.items()}
-        first = self._words + len(set(self.memory.slot.values()))
-        dims = {v.name: first + n for n, v in enumerate(plan.dims)}
-        self._count = first + len(dims)
+        arguments, codes = self._arguments(), self.program.codes
         names = [[code.name + s for s in ("", "_grid", "_cost")] for code in codes]
         ready = isinstance(objects, Mapping) or not codes
         self._library = objects if ready else link(objects, [n for each in names for n in each])
-        functions, arguments = [], []
-        for kernel, call in zip(plan.kernels, self.program.calls, strict=True):
-            buffers = [places[root[name]] for name in kernel.arguments()]
-            arguments.append((*buffers, *(dims[v.name] for v in kernel.dims()), self._count))
-            functions.append([self._library[n] for n in names[call]])
+        functions = [[self._library[n] for n in names[call]] for call in self.program.calls]
         return launches(functions, arguments)
+
+    def _arguments(self) -> list[tuple[int, ...]]:
+        """Where every word of every launch comes from: the words of a call are the addresses of
+        inputs, fresh results, constants and slots, the dims, and the address of the error word."""
+        plan, root = self.program.plan, self.memory.root
+        held = [*plan.inputs, *(root[self.outputs[n].buffer.name] for n in self.fresh)]
+        self._held, self._pointers = held, len(held)
+        self._words = len(held) + len(self.constants)
+        places = {name: n for n, name in enumerate((*held, *self.constants))}
+        places |= {name: self._words + slot for name, slot in self.memory.slot.items()}
+        first = self._words + len(self.memory.sizes)
+        dims = {v.name: first + n for n, v in enumerate(plan.dims)}
+        self._count = first + len(dims)
+        return [(*(places[root[n]] for n in k.arguments()), *(dims[v.name] for v in k.dims()),
+                 self._count) for k in plan.kernels]  # fmt: skip
 
     def rebind(self, weights: Mapping[str, np.ndarray]) -> None:
         """Use these arrays, as they are now, for the constants of those names.

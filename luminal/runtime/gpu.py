@@ -62,8 +62,7 @@ class GpuExecutor(Executor):
         plan = self.program.plan
         codes = self.program.codes
         self._kernels = [self.gpu.load(o, c.name) for o, c in zip(objects, codes, strict=True)]
-        self._held = [*plan.inputs, *(self.memory.root[self.outputs[n].buffer.name]
-                                      for n in self.fresh)]  # fmt: skip
+        self._arguments()
         self._blocks = [compile_exprs(c.launch.dims, [c.launch.blocks]) for c in codes if c.launch]
         bits = [layout.size(b.shape, b.layout) * b.dtype.bits for b in plan.buffers]
         self._sizes = compile_exprs(plan.dims, [ceil_div(e, 8) for e in bits])

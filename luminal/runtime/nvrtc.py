@@ -36,6 +36,11 @@ def available() -> bool:
         return False
 
 
+def version() -> str:
+    """As '13.0'; '' if NVRTC is missing."""
+    return "{}.{}".format(*_values(nvrtc.nvrtcVersion())) if available() else ""
+
+
 def compile_cubin(source: str, architecture: str) -> tuple[bytes, str]:
     """The cubin of a text for 'sm_90a' or the like, and the compiler's log."""
     if nvrtc is None:
@@ -55,11 +60,15 @@ def compile_cubin(source: str, architecture: str) -> tuple[bytes, str]:
     return cubin, text
 
 
-def _value(result: tuple[Any, ...]) -> Any:
+def _values(result: tuple[Any, ...]) -> list[Any]:
     status, *values = result
     if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
         raise InternalError(f"[cuda] {status}")
-    return values[0]
+    return values
+
+
+def _value(result: tuple[Any, ...]) -> Any:
+    return _values(result)[0]
 
 
 def usage(log: str) -> Usage:

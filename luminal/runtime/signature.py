@@ -14,7 +14,7 @@ from luminal.ir import Buffer, Expr, Plan, Var, ceil_div
 from luminal.runtime.memory import compile_exprs
 
 Dims = tuple[int, ...]
-_RAW_BITS = {"bfloat16": "bf16", "float8_e4m3fn": "f8e4m3", "float8_e5m2": "f8e5m2"}
+RAW_BITS = {"bfloat16": "bf16", "float8_e4m3fn": "f8e4m3", "float8_e5m2": "f8e5m2"}
 _KEEP = 4096  # shapes remembered as good
 
 
@@ -151,7 +151,7 @@ def _as_array(value: Any, buffer: Buffer, number: int) -> np.ndarray:
             f"[call] {_name(number, buffer)} is not an array. Got {type(value).__name__} "
             f"({error}); expected a NumPy array, DLPack, __array_interface__ or a buffer."
         ) from None
-    if _RAW_BITS.get(value.dtype.name) == buffer.dtype.name:
+    if RAW_BITS.get(value.dtype.name) == buffer.dtype.name:
         value = value.view(dtype)
     if value.dtype != dtype:
         raise DTypeError(
