@@ -260,4 +260,4 @@ def _finish(writer: _Writer, kept: set[str]) -> Recipe:
         source.append("    " + line.text)
         if position in dying and not line.text.startswith("return"):
             source.append("    del " + ", ".join(dying[position]))
-    return Recipe(writer.inputs, "\n".join(source), writer.env)
+    return Recipe(writer.inputs, "\n".join(source), writer.env, device=writer.symbols.device)

@@ -7,11 +7,13 @@ cannot be translated or compiled runs in eager, with its reason in the report.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch.fx import GraphModule, Node
 
+from luminal.config import from_environment
 from luminal.errors import UnsupportedError
 from luminal.frontend.torch.assemble import assemble
 from luminal.frontend.torch.effects import unwrap_effects
@@ -215,7 +217,23 @@ def build(
     inputs = [n for n in gm.graph.nodes if n.op == "placeholder"]
     statics = {inputs[i]: t for i, t in parameters.items() if _may_bind(t)}
     symbols = Symbols(gm.graph)
-    return _Builder(gm, options, report, symbols, statics, symbols.hints()).run()
+    options, place = _placed(options, symbols.device)
+    with place:
+        return _Builder(gm, options, report, symbols, statics, symbols.hints()).run()
+
+
+def _placed(
+    options: Options, device: torch.device
+) -> tuple[Options, AbstractContextManager[object]]:
+    """The options for tensors of a device, whatever the settings say, and what makes it current."""
+    if device.type == "cuda":
+        return _with(options, device="cuda"), torch.cuda.device(device)
+    host = from_environment().override(**dict(options.config)).device in ("cuda", "metal")
+    return _with(options, device="cpu") if host else options, nullcontext()
+
+
+def _with(options: Options, **config: object) -> Options:
+    return replace(options, config=tuple({**dict(options.config), **config}.items()))
 
 
 def _may_bind(tensor: torch.Tensor) -> bool:

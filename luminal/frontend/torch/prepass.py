@@ -15,6 +15,7 @@ from torch import Tensor
 from torch._prims_common import suggest_memory_format
 from torch.fx import GraphModule, Node
 
+from luminal.frontend.torch import sdpa
 from luminal.frontend.torch.strides import laid_out_like
 
 __all__ = ["interpolate", "prepass", "writes"]
@@ -55,6 +56,8 @@ def prepass(gm: GraphModule) -> str | None:
             gm.graph.erase_node(node)
         elif node.target is F.interpolate:
             node.target = interpolate
+        elif node.target is F.scaled_dot_product_attention and _is_elsewhere(node):
+            node.target = attention
         elif node.target is F.one_hot:
             _make_contiguous(gm, node)
     gm.recompile()
@@ -128,6 +131,27 @@ def _inactive(node: Node) -> bool:
     in_place = _argument(node, 3, "inplace", False)
     valid = isinstance(p, (int, float)) and 0 <= p <= 1
     return valid and not in_place and (training is False or p == 0) and bool(node.args)
+
+
+def _is_elsewhere(node: Node) -> bool:
+    """True on a GPU, where ATen would choose one of its own kernels."""
+    example = node.args[0].meta.get("example_value") if node.args else None
+    return isinstance(example, Tensor) and example.device.type == "cuda" and example.dim() > 2
+
+
+def attention(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:  # fmt: skip
+    """Scaled-dot-product attention of elementary operators; ATen's where something is dropped."""
+    if dropout_p:
+        return F.scaled_dot_product_attention(
+            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+        )
+    return sdpa.forward(
+        query, key, value, is_causal=is_causal, attn_mask=attn_mask, scale=scale
+    )[0]  # fmt: skip
 
 
 def interpolate(

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from luminal.frontend.torch.storage import Recycler, allocator
+from luminal.frontend.torch.storage import CPU, Recycler, allocator
 from luminal.frontend.torch.weights import Weights
 
 __all__ = [
@@ -83,12 +83,17 @@ class Recipe:
     source: str
     constants: dict[str, object]
     parts: dict[int, PartRecipe] = field(default_factory=dict)
+    device: torch.device = CPU
 
     @property
     def storable(self) -> bool:
         """True if the constants mean the same in another process."""
         plain = (torch.dtype, Fresh, Entry)
-        return bool(self.parts) and all(isinstance(v, plain) for v in self.constants.values())
+        return (
+            bool(self.parts)
+            and self.device == CPU
+            and all(isinstance(v, plain) for v in self.constants.values())
+        )
 
 
 def exact(x: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
@@ -102,16 +107,16 @@ def bind(recipe: Recipe, parts: Mapping[int, Bound]) -> Function:
     """The callable: boxed, that is, it takes a list and empties it."""
     environment: dict[str, object] = {
         "as_strided": torch.as_strided,
-        "empty": allocator(),
+        "empty": allocator(recipe.device),
         "exact": exact,
         "math": math,
-        "plain": torch.empty,
+        "plain": partial(torch.empty, device=recipe.device),
         "torch": torch,
     }
     for name, value in recipe.constants.items():
         match value:
             case Fresh():
-                value = Recycler()
+                value = Recycler() if recipe.device == CPU else allocator(recipe.device)
             case Entry(part, entry):
                 value = getattr(parts[part], entry)
         environment[name] = value

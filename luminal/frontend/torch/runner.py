@@ -144,14 +144,16 @@ def _copies(part: Part, compiled: Compiled) -> list[Copy]:
 def _copy_of(kind: str, source: int, number: int) -> Copy:
     def copy(inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
         given = inputs if kind == "input" else outputs
-        memory_array(outputs[number])[...] = memory_array(given[source])
+        _flat(outputs[number]).copy_(_flat(given[source]))
 
     return copy
 
 
 def _constant_copy(compiled: Compiled, number: int) -> Copy:
     def copy(inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
-        memory_array(outputs[number])[...] = compiled.executor.constant_output(number).reshape(-1)
+        constant = torch.from_numpy(compiled.executor.constant_output(number).reshape(-1))
+        out = _flat(outputs[number])
+        out.copy_(constant.view(out.dtype))
 
     return copy
 
@@ -215,10 +217,15 @@ def _verified(native: Runner, oracle: Runner, report: Report) -> Runner:
     return run
 
 
-def memory_array(tensor: torch.Tensor) -> np.ndarray:
-    """The memory of a tensor from its first to its last element as a flat array."""
+def _flat(tensor: torch.Tensor) -> torch.Tensor:
+    """The memory of a tensor from its first to its last element."""
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor)
     extent = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)) + 1
-    flat = tensor.detach().as_strided((extent if tensor.numel() else 0,), (1,))
+    return tensor.detach().as_strided((extent if tensor.numel() else 0,), (1,))
+
+
+def memory_array(tensor: torch.Tensor) -> np.ndarray:
+    """The same as a flat array."""
+    flat = _flat(tensor)
     return flat.view(torch.uint16).numpy() if flat.dtype == torch.bfloat16 else flat.numpy()

@@ -10,18 +10,19 @@ from collections.abc import Callable
 
 import torch
 
-__all__ = ["LARGE_BYTES", "Recycler", "allocator"]
+__all__ = ["CPU", "LARGE_BYTES", "Recycler", "allocator"]
 
+CPU = torch.device("cpu")
 LARGE_BYTES = 8 << 20
 Allocator = Callable[[tuple[int, ...], tuple[int, ...], torch.dtype], torch.Tensor]
 
 
-def allocator() -> Allocator:
-    """The fastest way to a fresh CPU tensor that this version of PyTorch has."""
+def allocator(device: torch.device = CPU) -> Allocator:
+    """The fastest way to a fresh tensor that this version of PyTorch has."""
     found = getattr(torch._C._dynamo.guards, "_empty_strided_cpu", None)
-    if found is not None:
+    if found is not None and device == CPU:
         return found
-    return lambda size, stride, dtype: torch.empty_strided(size, stride, dtype=dtype)
+    return lambda size, stride, dtype: torch.empty_strided(size, stride, dtype=dtype, device=device)
 
 
 class Recycler:

@@ -55,6 +55,15 @@ def _strides(tensor: torch.Tensor) -> tuple[int | torch.SymInt, ...]:
     return tensor.stride() if tensor.layout == torch.strided else ()
 
 
+def device_of(graph: Graph) -> torch.device:
+    """Where a graph is compiled for: the first CUDA device that it touches, else the CPU."""
+    for node in graph.nodes:
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor) and value.device.type == "cuda":
+            return value.device
+    return torch.device("cpu")
+
+
 def _shape_environment(graph: Graph) -> object | None:
     for node in graph.nodes:
         value = node.meta.get("val")
@@ -82,6 +91,7 @@ class Symbols:
         self._hints: dict[str, int] | None = None
         self._vars: dict[sympy.Symbol, Var] = {}
         self.sources = _sources(graph)
+        self.device = device_of(graph)
 
     def hints(self) -> dict[str, int]:
         """The sizes that the graph was traced with, by name."""

@@ -50,7 +50,7 @@ def refusal(node: Node, symbols: Symbols) -> str | None:
     if "unbacked_bindings" in node.meta or not all(symbols.known(v) for v in values):
         return "sizes that depend on data"
     for tensor in tensors_of(values):
-        if tensor.device.type != "cpu":
+        if tensor.device != symbols.device:
             return f"device {tensor.device}"
         if tensor.layout != torch.strided or tensor.dtype not in DTYPES | PARTS:
             return f"{tensor.layout} {tensor.dtype}"
