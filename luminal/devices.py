@@ -6,11 +6,12 @@ runtimes; a GPU's is opened when it is asked for."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 
 from luminal.config import Config
 from luminal.emulator.emulated import EmulatedDevice
-from luminal.ir import Program, Target
+from luminal.ir import TF32, Program, Target
 from luminal.runtime.cpu import compile_object
 from luminal.runtime.cuda import CudaDevice, pytorch
 from luminal.runtime.cuda_executor import CudaExecutor
@@ -43,8 +44,12 @@ def _other(device: str) -> Gpu:
 
 
 def device_target(config: Config) -> Target:
-    """What to generate code for."""
-    return select_target(config.isa) if config.device == "cpu" else _gpu(config.device).target
+    """What to generate code for, by the numerics that are allowed."""
+    if config.device == "cpu":
+        return select_target(config.isa)
+    target, fast = _gpu(config.device).target, config.numerics == "fast"
+    more = (TF32,) if fast and target.kind == "cuda" else ()
+    return replace(target, matrix=(*target.matrix, *more))
 
 
 def compiler(config: Config) -> Callable[[str, Target], bytes]:

@@ -14,7 +14,7 @@ import pytest
 from luminal.codegen.gpu import kernel_code
 from luminal.emulator.emulated import EmulatedDevice, Kernel, compiler
 from luminal.errors import DeviceError
-from luminal.ir import ceil_div
+from luminal.ir import TF32, ceil_div
 from luminal.ir.canonical import canonical
 from luminal.ir.layout import pack, size
 from luminal.ir.numeric import decode
@@ -27,7 +27,7 @@ from tests.codegen_case import Case
 
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="the emulator needs g++")
 EMULATED = ("cuda", "metal")
-TARGETS = {"cuda": H100, "metal": M2, "opencl": GENERIC}
+TARGETS = {"cuda": replace(H100, matrix=(*H100.matrix, TF32)), "metal": M2, "opencl": GENERIC}
 CACHE = Path(tempfile.gettempdir(), f"luminal-gpu-tests-{os.getuid()}")
 _STORE = Cache(CACHE)
 

@@ -8,14 +8,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from luminal.emulator.emulated import EmulatorError
+import luminal
+from luminal import emulator
+from luminal.emulator.emulated import EmulatedDevice, EmulatorError
 from luminal.ir import dtype as dt
 from luminal.ir.expr import to_expr
 from luminal.ir.plan import Kernel, Loop, Schedule, Stage, Store
 from luminal.ir.term import binary, cast, data, reduction
 from luminal.ir.term import load as read
 from tests.codegen_case import Case, parse
-from tests.gpu_case import EMULATED, check, launch, load, needs_compiler
+from tests.gpu_case import EMULATED, TARGETS, check, launch, load, needs_compiler
 
 pytestmark = needs_compiler
 kinds = pytest.mark.parametrize("kind", EMULATED)
@@ -162,3 +164,33 @@ def test_an_index_error_is_reported_and_nothing_wild_is_read(kind):
                    for a, n in zip(arrays, kernel.arguments(), strict=True)]  # fmt: skip
         launched = ready.launch(1, code.launch.threads, code.launch.shared_bytes, 32, buffers, [])
         assert not launched
+
+
+def test_counts_of_transactions():
+    """Of a product with a vector: rows are read once, by whole sectors; a stride costs more."""
+    matrix, vector = np.zeros((64, 1024), np.float32), np.zeros(1024, np.float32)
+    made = luminal.compile(lambda w, x: w @ x, [matrix, vector], search="off",
+                           device="cuda-emulated")  # fmt: skip
+    (found,) = emulator.counts(made.compiled.program, blocks=64)
+    assert matrix.nbytes // 32 <= found.sectors_read <= matrix.nbytes // 32 * 2.1
+    assert found.sectors_written <= 64 and found.reads >= matrix.nbytes // 512
+    (some,) = emulator.counts(made.compiled.program, blocks=2)
+    assert some.sectors_read == found.sectors_read
+    strided = luminal.compile(lambda x: x[:, ::8] + 1.0, [matrix], search="off",
+                              device="cuda-emulated")  # fmt: skip
+    (found,) = emulator.counts(strided.compiled.program)
+    assert found.sectors_read == matrix.nbytes // 32
+
+
+def test_counts_of_conflicting_banks():
+    """Threads that write a column of 32 words each wait for one another."""
+    device = EmulatedDevice(TARGETS["cuda"])
+    for stride, cycles in ((1, 2), (32, 64)):
+        ready = device.load(device.compile(f"""
+extern __shared__ __align__(16) unsigned char shared[];
+extern "C" __global__ void __launch_bounds__(64) f(unsigned int* error) {{
+    ((float*)shared)[threadIdx.x * {stride}] = 0.0f;
+}}"""), "f")  # fmt: skip
+        ready.counts = emulator.Counts()
+        ready.launch(1, 64, 64 * 32 * 4, 32, [], [])
+        assert (ready.counts.shared_accesses, ready.counts.shared_cycles) == (2, cycles)

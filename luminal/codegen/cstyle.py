@@ -118,6 +118,8 @@ class _Printer(Printer):
             case Let() if (value := self.alias(s)) is not None:
                 for n, name in enumerate(self.lanes(s.result)):
                     self.names[name] = self.lane(value, n if value.lanes > 1 else 0)
+            case Let(_, "mma"):
+                self.product(s)
             case Let():
                 for n in range(s.result.lanes):
                     self.define(s.result, n, self.expression(s, n))

@@ -21,7 +21,7 @@ class Dialect:
     `private` those to arrays of a thread, which `align` puts at multiples of 16 bytes;
     `vector` makes one of `type` of `values`; `warp` says how many lanes `shuffle` reaches. `math`
     formats functions by name or dtype, as `{}f` for exp2f; `casts` are functions that read the bits
-    of a value as another type, `own` others that it writes its own way."""
+    of a value as another type, `own` others that it has alone."""
 
     name: str
     types: Mapping[str, str]

@@ -155,7 +155,7 @@ def function_texts(
         if name in texts:
             return
         head, _, tail = name.rpartition("_")
-        text, needed = _TEXTS.get(name, ("", ()))
+        text, needed = _TEXTS.get(name, (own.get(name, ""), ()))
         for n in needed:
             add(n)
         if not text and head.startswith("lane"):
@@ -164,7 +164,7 @@ def function_texts(
             text = _remainder(tail)
         elif not text:
             text = _small(head) if head in _SMALL else _saturating(head, tail)
-        texts[name] = own.get(name, text)
+        texts[name] = text
 
     for name in sorted(names):
         add(name)

@@ -46,6 +46,8 @@ class Printer:
         """The text of one lane of an operand."""
         if isinstance(operand, Literal):
             self.use(held(operand.dtype))
+            if held(operand.dtype) == "u16" and not operand.value:
+                return "0"
             return literal(_rounded(operand), operand.dtype.name)
         name = operand.name if operand.lanes == 1 else f"{operand.name}_{n}"
         return self.names.get(name, name)
@@ -138,16 +140,32 @@ class Printer:
         count, kind = self.words(s, s.value.lanes)
         if count == 1 or s.mask is not None:
             return False
-        of, each = stored(s.dtype), 32 // s.dtype.bits
         for n in range(0, s.value.lanes, count):
-            lanes = [self.lane(s.value, n + k) for k in range(count)]
-            texts = [f"as_u32({x})" if of == "f32" else f"(u32)({of}){x}" if each == 1
-                     else f"(u32)({of.replace('i', 'u')}){x}" for x in lanes]  # fmt: skip
-            words = [" | ".join(f"{t} << {i * s.dtype.bits}" if i else t for i, t in
-                                enumerate(texts[w : w + each]))
-                     for w in range(0, count, each)]  # fmt: skip
+            words = self.packed([self.lane(s.value, n + k) for k in range(count)], s.dtype)
             self.put(f"{self.wide(s, kind, n)} = {self.vector(kind, words)};")
         return True
+
+    def packed(self, lanes: list[str], dtype: DType) -> list[str]:
+        """The bits of values as words."""
+        of, each = stored(dtype), 32 // dtype.bits
+        texts = [f"as_u32({x})" if of == "f32" else f"(u32)({of}){x}" if each == 1
+                 else f"(u32)({of.replace('i', 'u')}){x}" for x in lanes]  # fmt: skip
+        groups = (texts[w : w + each] for w in range(0, len(lanes), each))
+        return [" | ".join(f"{t} << {i * dtype.bits}" if i else t for i, t in enumerate(group))
+                for group in groups]  # fmt: skip
+
+    def product(self, s: Let) -> None:
+        """A product of matrices: its rows of the first operand, word by word, then the second."""
+        count, parts = s.attr
+        both = [[w for v in s.args[n : n + parts]
+                 for w in self.packed([self.lane(v, k) for k in range(v.lanes)], v.dtype)]
+                for n in range(0, (count + 1) * parts, parts)]  # fmt: skip
+        sums = [self.lane(v, k) for v in s.args[-count:] for k in range(2)]
+        names = self.lanes(s.result)
+        for name, first in zip(names, sums, strict=True):
+            self.put(f"{held(s.result.dtype)} {name} = {first};")
+        words = [w for words in zip(*both[:count]) for w in words] + both[count]
+        self.put(f"{self.call(f'mma_{s.args[0].dtype}', *names, *words)};")
 
     def vector(self, kind: str, words: list[str]) -> str:
         made = self.dialect.vector.format(type=kind, values=", ".join(words))
@@ -170,8 +188,7 @@ class Printer:
         if s.mask is None:
             return text
         off = Literal(False if dtype.name == "bool" else 0, s.result.dtype)
-        zero = "0" if held(s.result.dtype) == "u16" else self.lane(off, 0)
-        return f"{self.lane(s.mask, n)} ? {text} : {zero}"
+        return f"{self.lane(s.mask, n)} ? {text} : {self.lane(off, 0)}"
 
 
 def _rounded(operand: Literal) -> float | int | bool:

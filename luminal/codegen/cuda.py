@@ -18,6 +18,30 @@ def _shuffle(value: str, name: str) -> str:
     return f"({name})__shfl_xor_sync(0xffffffffu, {wide}, m)"
 
 
+def _mma(name: str, shape: str, kind: str = "", result: str = "f32") -> str:
+    """A product of matrices by a warp: sums, and words of both operands."""
+    sums, words = ("c0", "c1", "c2", "c3"), ("a0", "a1", "a2", "a3", "b0", "b1")
+    made = ", ".join(f'"+{"f" if result == "f32" else "r"}"({c})' for c in sums)
+    read = ", ".join(f'"r"({w})' for w in words)
+    head = ", ".join((*(f"{result}& {c}" for c in sums), *(f"u32 {w}" for w in words)))
+    kinds = f"{(r := result.replace('i', 's'))}.{kind or name}.{kind or name}.{r}"
+    near = "".join(
+        f'    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"({w}) : "f"(as_f32({w})));\n' for w in words
+    )
+    return f"""
+FN void mma_{name}({head}) {{
+{near if kind == "tf32" else ""}    asm("mma.sync.aligned.{shape}.row.col.{kinds} "
+        "{{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, {{%0, %1, %2, %3}};"
+        : {made}
+        : {read});
+}}"""
+
+
+_OWN = {
+    "mma_f16": _mma("f16", "m16n8k16"), "mma_bf16": _mma("bf16", "m16n8k16"),
+    "mma_i8": _mma("i8", "m16n8k32", "s8", "i32"), "mma_f32": _mma("f32", "m16n8k8", "tf32"),
+}  # fmt: skip
+
 CUDA = Dialect(
     name="cuda",
     types={"u64": "unsigned long long", "u32": "unsigned int", "u16": "unsigned short",
@@ -40,4 +64,5 @@ CUDA = Dialect(
     shuffle=_shuffle,
     math={"f32": "{}f", "f64": "{}"},
     casts=_CASTS,
+    own=_OWN,
 )  # fmt: skip

@@ -11,11 +11,10 @@ from dataclasses import replace
 from luminal.codegen import cstyle
 from luminal.codegen.barriers import with_barriers
 from luminal.codegen.dialects import DIALECTS
-from luminal.codegen.emitter import Emitter
-from luminal.codegen.evaluate import Evaluator
-from luminal.codegen.lanes import LaneWalker, block_threads
+from luminal.codegen.lanes import Lanes, LaneWalker, block_threads
 from luminal.codegen.loopir import Block, Function, Literal
 from luminal.codegen.loops import LoopBuilder
+from luminal.codegen.matrix import LaneEmitter, LaneEvaluator
 from luminal.codegen.memory import Place
 from luminal.codegen.nest import Out, State
 from luminal.codegen.padding import Padding
@@ -58,13 +57,15 @@ def lower(
     values = dict(zip(kernel.subterms(), prepared, strict=True))
     outs = tuple(Out(places[s.buffer], tuple(map(padding.expr, s.index)), values[s.value])
                  for s in kernel.stores)  # fmt: skip
-    emit = Emitter(kernel.dims())
-    loops, evaluator = LoopBuilder(emit), Evaluator(emit, places)
-    evaluator.uses = use_counts(*(o.value for o in outs))
     axes = [padding.known[a] for a in kernel.all_axes()]
     threads = block_threads(schedule, {a.name for a in set(axes) - set(kernel.axes)}, target.warp)
+    emit = LaneEmitter(kernel.dims())
+    loops = LoopBuilder(emit)
+    lanes = Lanes(loops, threads, target.warp)
+    evaluator = LaneEvaluator(emit, places, target.matrix, lanes.number)
+    evaluator.uses = use_counts(*(o.value for o in outs))
     ends = {a: padding.conditions[a] for a in axes[: len(kernel.axes)] if a in padding.conditions}
-    walker = LaneWalker(evaluator, loops, axes, prepared, threads, ends)
+    walker = LaneWalker(evaluator, loops, axes, prepared, lanes, ends, schedule)
     grid = grid_loops(kernel, schedule)
     if any(isinstance(i, Loop) and i.lanes and i.axis in kernel.ordered for i in schedule.items):
         raise IllegalSchedule("[schedule] an axis whose order counts is dealt to lanes.")

@@ -13,9 +13,9 @@ from itertools import chain
 from math import prod
 
 from luminal.codegen.blocks import Local
-from luminal.codegen.evaluate import Evaluator
 from luminal.codegen.loopir import Literal, Operand, Value
 from luminal.codegen.loops import LoopBuilder
+from luminal.codegen.matrix import SIDE, LaneEvaluator, Spread, multiplied, roles
 from luminal.codegen.nest import Out, State, Walker
 from luminal.codegen.online import lower_online
 from luminal.codegen.reductions import Group, Reductions
@@ -23,8 +23,9 @@ from luminal.codegen.schedule_rules import IllegalSchedule
 from luminal.codegen.terms import Facts
 from luminal.codegen.terms import replace as replace_terms
 from luminal.codegen.tile import Extent, Replica, Tile, extent_of
-from luminal.ir import DType, Expr, Item, Loop, Schedule, Stage, Term, Var, boolean, i64
-from luminal.ir.expr import ZERO, to_expr
+from luminal.ir import DType, Expr, Layout, Loop, Term, Var, accumulator, boolean, i64, size
+from luminal.ir.expr import ZERO, ceil_div, to_expr
+from luminal.ir.plan import Item, Reg, Schedule, Stage
 
 MOST_THREADS = 1024
 
@@ -33,7 +34,8 @@ def block_threads(schedule: Schedule, bound: Collection[str], warp: int) -> int:
     """Threads of a block: what the most divided path through a schedule needs, in whole warps."""
     kept, staged = parted(schedule.items, bound)
     inside = (_products(s.items, 1) for stages in staged.values() for s in stages)
-    most = max(*_products(kept, 1), *chain.from_iterable(inside))
+    most = max(_products(kept, 1)) * (warp if roles(schedule) else 1)
+    most = max((most, *chain.from_iterable(inside)))
     if most & (most - 1) or most > MOST_THREADS:
         raise IllegalSchedule(f"[schedule] {most} threads are not a power of two up to 1024.")
     return max(warp, most)
@@ -73,8 +75,8 @@ def parted(
 class Lanes:
     """Which threads do the same here: `stride` of them, neighbours, of all `threads`."""
 
-    def __init__(self, loops: LoopBuilder, threads: int) -> None:
-        self.loops, self.threads, self.stride = loops, threads, threads
+    def __init__(self, loops: LoopBuilder, threads: int, warp: int) -> None:
+        self.loops, self.threads, self.stride, self.warp = loops, threads, threads, warp
         self.number = to_expr(Var("tid", 0, threads - 1))
         emit, value = loops.emit, Value("tid", i64)
         emit.variables[next(iter(self.number.variables()))] = value
@@ -97,23 +99,28 @@ class Lanes:
         self.stride = around
         return made
 
-    def first(self) -> Operand | None:
-        """Whether this thread is the first of those that do the same; None if it is alone."""
-        if self.stride == 1:
+    def first(self, rest: Expr | None = None) -> Operand | None:
+        """Whether this thread is the first of those that do the same, whose number among them is
+        `rest`; None if it is alone."""
+        rest = self.number % self.stride if rest is None else rest
+        if rest.value == 0:
             return None
-        rest = self.loops.emit.index(self.number % self.stride)
-        return self.loops.emit.let("eq", (rest, Literal(0, i64)), boolean)
+        return self.loops.emit.let("eq", (self.loops.emit.index(rest), Literal(0, i64)), boolean)
 
 
 class LaneWalker(Walker):
     """Lowers nests for the threads of a block. `conditions` says where padded free axes end."""
 
     def __init__(
-        self, evaluator: Evaluator, loops: LoopBuilder, axes: Iterable[Var],
-        subterms: Sequence[Term], threads: int, conditions: Mapping[Var, Term],
+        self, evaluator: LaneEvaluator, loops: LoopBuilder, axes: Iterable[Var],
+        subterms: Sequence[Term], lanes: Lanes, conditions: Mapping[Var, Term],
+        schedule: Schedule,
     ) -> None:  # fmt: skip
         super().__init__(evaluator, loops, axes, subterms, lower_online)
-        self.lanes, self.conditions = Lanes(loops, threads), conditions
+        self.lanes, self.conditions, self.spread = lanes, conditions, evaluator
+        self.roles = roles(schedule)
+        self.regs: tuple[Reg, ...] = ()
+        self.exact: DType | None = None
         self.arrays: dict[str, Local] = {}
         self.reductions = LaneReductions(evaluator, loops, self)
         self.staged: dict[int, list[Stage]] = {}
@@ -124,7 +131,59 @@ class LaneWalker(Walker):
         are remembered for the loop before them."""
         kept, staged = parted(schedule.items, {a.name for a in state.bound()})
         self.staged |= staged
-        super().run(state, Schedule(tuple(kept), schedule.regs))
+        regs = [(r, replace(r, role="vector")) if r.role == "n" else (r,) for r in schedule.regs]
+        super().run(state, Schedule(tuple(kept), tuple(chain.from_iterable(regs))))
+
+    def _width(self, schedule: Schedule) -> int:
+        """Columns of results lie in pairs."""
+        return 2 if any(r.role == "n" for r in schedule.regs) else super()._width(schedule)
+
+    def leaf(self, state: State) -> None:
+        """As in `Walker`; the threads of a warp may share out rows and columns."""
+        around, self.regs = self.regs, state.nest.regs
+        if any(r.role in ("m", "n", "k") for r in self.regs) and (
+            self.lanes.stride != self.lanes.warp or not self.spread.table
+        ):
+            raise IllegalSchedule("[schedule] matrices need the threads of one warp.")
+        super().leaf(state)
+        self.regs = around
+
+    def stage(
+        self, term: Term, state: State, schedule: Schedule, layout: Layout = (),
+        same: Sequence[Term] = (),
+    ) -> State:  # fmt: skip
+        """As in `Walker`; in its own dtype, which holds it exactly. What takes more threads than
+        do the same here is for all of the block."""
+        stride, most = self.lanes.stride, max(_products(schedule.items, 1))
+        if most > stride:
+            self.lanes.stride = self.lanes.threads
+            for e in (state.env[a] for a in term.free if a in state.env):
+                if any(v.name == "tid" for v in e.variables()):
+                    raise IllegalSchedule("[schedule] a stage of a block differs between threads.")
+        self.exact = term.dtype if accumulator(term.dtype) != term.dtype else None
+        made = super().stage(term, state, schedule, layout, same)
+        self.lanes.stride = stride
+        return made
+
+    def allocate(
+        self, term: Term, free: frozenset[Var], state: State, layout: Layout = ()
+    ) -> Out:  # fmt: skip
+        """As in `Walker`; what lies in the threads of a warp as results of matrices is spread."""
+        out, dtype, self.exact = super().allocate(term, free, state, layout), self.exact, None
+        place, axes = out.place, state.open_axes(free)
+        along = tuple({"k": "n"}.get(x, x) for x in (self.roles.get(a.name, "") for a in axes))
+        array = self.arrays[place.name]
+        place.dtype = dtype or place.dtype
+        if any(along) and not array.shared and self.lanes.stride == self.lanes.warp:
+            parts = {"m": SIDE, "n": SIDE // 2, "": 1}
+            place.shape = tuple(ceil_div(n, parts[x]) for n, x in zip(place.shape, along))
+            e, level, origin = self.spread, place.write_level, place.origin
+            place = Spread(place.name, place.dtype, place.shape, layout, True, origin, False, level,
+                           0, along, e.rows, e.columns)  # fmt: skip
+            self.eval.places[place.name] = place
+        elements = size(place.shape, layout).hi
+        self.arrays[place.name] = replace(array, dtype=place.dtype, elements=elements)
+        return replace(out, place=place)
 
     def stage_for_block(
         self, item: Stage, env: Mapping[Var, Expr], left: Mapping[Var, Extent], state: State
@@ -178,9 +237,16 @@ class LaneWalker(Walker):
 
     def guard(self, out: Out, tile: Tile, u: Replica) -> Operand | None:
         """One of the threads that do the same stores, and only what is inside the axes."""
+        if out.place.local and not self.arrays[out.place.name].shared:
+            return None
+        found, rest = {r.role for r in self.regs if self.axes[r.axis] in out.axes()}, None
+        if found & {"m", "n"}:  # both numbers are 0 where their sum is
+            rest = (ZERO if "m" in found else self.spread.rows) + (
+                ZERO if "n" in found else self.spread.columns
+            )
+        mask = self.lanes.first(rest)
         if out.place.local:
-            return self.lanes.first() if self.arrays[out.place.name].shared else None
-        mask = self.lanes.first()
+            return mask
         for axis, condition in self.conditions.items():
             if axis in tile.env:
                 mask = self.eval.both(mask, self.eval.value(condition, tile, u))
@@ -190,17 +256,22 @@ class LaneWalker(Walker):
 class LaneReductions(Reductions):
     """Reductions whose innermost loops may be dealt to lanes."""
 
-    def __init__(self, evaluator: Evaluator, loops: LoopBuilder, walker: LaneWalker) -> None:
+    def __init__(self, evaluator: LaneEvaluator, loops: LoopBuilder, walker: LaneWalker) -> None:
         super().__init__(evaluator, loops)
         self.walker, self.lanes, self.group = walker, walker.lanes, LaneGroup
 
     def joined(self, r: Term, value: Operand, own: Sequence[Loop]) -> Operand:
         """The results of all lanes that ran the loops, combined in each of them."""
         count = prod(loop.lanes or 1 for loop in own)
-        if count == 1:
-            return value
-        op, attr = "lane_max" if r.op == "rmax" else "lane_add", (count, self.lanes.stride // count)
-        return self.emit.let(op, (value,), value.dtype, value.lanes, attr)
+        op, attrs = (
+            "lane_max" if r.op == "rmax" else "lane_add",
+            [(count, self.lanes.stride // count)],
+        )
+        if any(x.role == "n" and self.walker.axes[x.axis] in r.axes for x in self.walker.regs):
+            attrs = [(b, a) for a, b, _ in self.walker.spread.table[0].columns]
+        for attr in attrs if attrs[0][0] > 1 else ():
+            value = self.emit.let(op, (value,), value.dtype, value.lanes, attr)
+        return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +285,8 @@ class LaneGroup(Group):
         """As in `Group`, with stages behind some loops."""
         owner = self.owner
         assert isinstance(owner, LaneReductions)
+        if not own and any(r.role == "k" for r in self.regs):
+            return multiplied(self, values, {**env}, {**left}, facts)
         stages = owner.walker.staged.get(id(own[0]), ()) if own else ()
         if not own or not (own[0].lanes or stages):
             return Group.descend(self, own, values, env, left, facts)

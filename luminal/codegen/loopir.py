@@ -28,7 +28,7 @@ OPS = {
     "dot4": "c + sums of 4 adjacent products: a u8 or i8, b i8, 4n lanes each; c i32, n lanes. "
     "attr (1,): a is 0..15",
     "lane_add": "sum over `attr` (n, s): the n threads of a block that lie s apart; all get it",
-    "lane_max": "maximum over these; NaN wins",
+    "lane_max": "maximum over these; NaN wins", "mma": "a product of matrices, see `matrix.py`",
 }  # fmt: skip
 
 

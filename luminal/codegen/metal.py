@@ -20,6 +20,32 @@ def _shuffle(value: str, name: str) -> str:
     return f"({name})simd_shuffle_xor({wide}, (ushort)m)"
 
 
+def _simd(name: str, kind: str, words: int) -> str:
+    """A product of matrices by a SIMD group: of each, a thread holds two neighbours of a row."""
+    pair = f"{kind}2"
+    head = ", ".join(f"u32 {x}{n}" for x in "ab" for n in range(words))
+    given = (f"as_type<{pair}>({x}0)" if words == 1 else f"{pair}(as_f32({x}0), as_f32({x}1))"
+             for x in "ab")  # fmt: skip
+    first, second = given
+    return f"""
+FN void mma_{name}(thread f32& c0, thread f32& c1, {head}) {{
+    simdgroup_matrix<{kind}, 8, 8> x, y;
+    simdgroup_matrix<float, 8, 8> z;
+    x.thread_elements() = {first};
+    y.thread_elements() = {second};
+    z.thread_elements() = float2(c0, c1);
+    simdgroup_multiply_accumulate(z, x, y, z);
+    c0 = z.thread_elements()[0];
+    c1 = z.thread_elements()[1];
+}}"""
+
+
+_OWN = {
+    "mma_f16": _simd("f16", "half", 1), "mma_bf16": _simd("bf16", "bfloat", 1),
+    "mma_f32": _simd("f32", "float", 2),
+}  # fmt: skip
+
+
 METAL = Dialect(
     name="metal",
     types={"u64": "ulong", "u32": "uint", "u16": "ushort", "u8": "uchar", "i64": "long",
@@ -43,4 +69,5 @@ METAL = Dialect(
     shuffle=_shuffle,
     math={"f32": "precise::{}", "fma": "fma"},
     casts=_CASTS,
+    own=_OWN,
 )  # fmt: skip

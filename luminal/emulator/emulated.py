@@ -14,13 +14,16 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, fields
 from functools import cache
 from pathlib import Path
 from threading import Lock
 
+import numpy as np
+
 from luminal.errors import DeviceError, InternalError
-from luminal.ir import Target
+from luminal.ir import Program, Target, ceil_div, layout
 
 HERE = Path(__file__).parent
 FLAGS = ("-std=c++17", "-O1", "-fPIC", "-fwrapv", "-ffp-contract=off", "-fno-strict-aliasing",
@@ -29,7 +32,15 @@ FLAGS = ("-std=c++17", "-O1", "-fPIC", "-fwrapv", "-ffp-contract=off", "-fno-str
 CHECKS = ("-fsanitize=thread", "-fsanitize=bounds")
 HEADERS = {"cuda": '#include "cuda.h"\n', "metal": ""}
 _ONE_AT_A_TIME = Lock()
-KERNEL = re.compile(r"\bvoid\s(?:__launch_bounds__\(\d+\)\s)?(\w+)\(")
+KERNEL = re.compile(r"\b(?:__global__|kernel) void\s(?:__launch_bounds__\(\d+\)\s)?(\w+)\(")
+
+ASM = re.compile(r"\basm(?: volatile)?\(((?:\s*\"[^\"]*\")+)([^;]*)\);")
+OPERAND = re.compile(r"\"[+=]?[frl]\"\(((?:[^()]|\([^()]*\))*)\)")
+
+
+def _assembly(found: re.Match[str]) -> str:
+    """A PTX statement as a call of the engine, on the same text and operands."""
+    return f"LM_ASM({', '.join((found[1].strip(), *OPERAND.findall(found[2])))});"
 
 
 class EmulatorError(InternalError):
@@ -48,8 +59,24 @@ class _Job(ctypes.Structure):
         ("blocks", ctypes.c_int64), ("threads", ctypes.c_uint32), ("warp", ctypes.c_uint32),
         ("shared_bytes", ctypes.c_uint32), ("message", ctypes.c_char_p),
         ("message_bytes", ctypes.c_uint64), ("accesses", ctypes.c_uint64),
-        ("bytes", ctypes.c_uint64),
+        ("bytes", ctypes.c_uint64), ("counts", ctypes.POINTER(ctypes.c_uint64)),
     ]  # fmt: skip
+
+
+@dataclass(slots=True)
+class Counts:
+    """What warps of a launch did, in instructions; sectors of 32 bytes of global memory; cycles of
+    shared memory (as many as accesses of up to 128 bytes, where no banks conflict)."""
+
+    reads: int = 0
+    writes: int = 0
+    sectors_read: int = 0
+    sectors_written: int = 0
+    shared_accesses: int = 0
+    shared_cycles: int = 0
+    exchanges: int = 0
+    products: int = 0
+    barriers: int = 0
 
 
 def compiler() -> str | None:
@@ -103,7 +130,10 @@ def engine() -> ctypes.CDLL:
 
 
 class Kernel:
-    """A kernel that is ready to run. `accesses` and `bytes` count those of its launches so far."""
+    """A kernel that is ready to run. `accesses` and `bytes` count those of its launches so far;
+    `counts`, if it is set, much more."""
+
+    counts: Counts | None = None
 
     def __init__(self, code: bytes) -> None:
         engine()
@@ -138,9 +168,15 @@ class Kernel:
         job = _Job(self._entry, own, len(given), (_Range * len(ranges))(*ranges), len(ranges),
                    blocks, threads, warp, shared_bytes, ctypes.cast(message, ctypes.c_char_p),
                    512)  # fmt: skip
+        numbers = (ctypes.c_uint64 * len(fields(Counts)))()
+        if self.counts is not None:
+            job.counts = numbers
         with _ONE_AT_A_TIME:
             failed = engine().lm_run(ctypes.byref(job))
         self.accesses, self.bytes = self.accesses + job.accesses, self.bytes + job.bytes
+        if self.counts is not None:
+            old = astuple(self.counts)
+            self.counts = Counts(*(a + b for a, b in zip(old, numbers, strict=True)))
         if failed:
             raise EmulatorError(f"[emulator] {message.value.decode()}")
 
@@ -154,9 +190,36 @@ class EmulatedDevice:
     def compile(self, source: str) -> bytes:
         """A shared library of the kernel in a text."""
         name = KERNEL.search(source)[1]  # type: ignore[index]
-        text = f"{HEADERS[self.target.kind]}{source}\nLM_ENTRY({name})\n"
+        text = ASM.sub(_assembly, source)
+        text = f"{HEADERS[self.target.kind]}{text}\nLM_ENTRY({name})\n"
         return _built("kernel", text, CHECKS)
 
     def load(self, code: bytes, name: str) -> Kernel:
         """A compiled kernel."""
         return Kernel(code)
+
+
+def counts(
+    program: Program, dims: Mapping[str, int] | None = None, blocks: int = 2
+) -> list[Counts]:  # fmt: skip
+    """What each kernel of a program does, in its order: counted for the first `blocks` of a kernel,
+    on buffers of zeros, and scaled to all. It needs no more of a model than its sizes."""
+    found, device, dims = list[Counts](), EmulatedDevice(program.target), dims or {}
+    plan = program.plan
+    sizes = {b.name: ceil_div(layout.size(b.shape, b.layout) * b.dtype.bits, 8).evaluate(dims)
+             for b in plan.buffers}  # fmt: skip
+    codes = [device.load(device.compile(c.source), c.name) for c in program.codes]
+    for kernel, call in zip(plan.kernels, program.calls, strict=True):
+        launch, names = program.codes[call].launch, kernel.arguments()
+        assert launch is not None
+        own = [dims[v.name] for v in kernel.dims()]
+        here = (v.name for v in launch.dims)
+        total = launch.blocks.evaluate(dict(zip(here, own, strict=True)))
+        memory = {n: np.zeros(sizes[n] + 16, np.uint8) for n in names}
+        given = [(-(-memory[n].ctypes.data // 16) * 16, sizes[n], n in kernel.writes())
+                 for n in names]  # fmt: skip
+        ready, some = codes[call], min(blocks, total)
+        ready.counts = Counts()
+        ready.launch(some, launch.threads, launch.shared_bytes, program.target.warp, given, own)
+        found.append(Counts(*(n * total // max(1, some) for n in astuple(ready.counts))))
+    return found

@@ -9,6 +9,8 @@
 #include <cstdio>
 #include <cstring>
 #include <sys/mman.h>
+#include <unordered_map>
+#include <unordered_set>
 #include <vector>
 #if !defined(__x86_64__)
 #include <ucontext.h>
@@ -33,7 +35,10 @@ struct Job {
     char* message;
     u64 message_bytes;
     u64 accesses, bytes;
+    u64* counts;  // of Count; null: nothing is counted, which is faster
 };
+enum Count { READS, WRITES, SECTORS_READ, SECTORS_WRITTEN, SHARED_ACCESSES, SHARED_CYCLES, EXCHANGES,
+             PRODUCTS, BARRIERS };
 struct Mark {  // who touched a byte last, and when
     u32 writer, write_epoch, reader, read_epoch;
 };
@@ -60,6 +65,10 @@ static std::vector<Fibre> fibres;
 static std::vector<Mark> shared_marks;
 static std::vector<std::vector<Mark>> marks;
 static std::vector<u64> slots[2];
+struct Words {
+    u32 at[6];
+};
+static std::vector<Words> operands[2];  // what each thread holds of two matrices
 static u32 current, epoch;
 static int64_t block;
 static bool failed;
@@ -199,6 +208,54 @@ static void wait_at(const void* site, bool warp_only) {
 
 static u32 name_of() { return (u32)(block * job->threads + current); }
 
+// One access of a warp: what its threads touch at one place of the text, for the nth time.
+struct Access {
+    u64 size;
+    bool write, in_block;
+    std::vector<u64> at;
+};
+static std::unordered_map<u64, Access> warp_accesses;
+static std::unordered_map<u64, u64> turns;
+
+static void note(const void* site, u64 address, u64 size, bool write, bool in_block) {
+    u64 mine = (u64)site * 1024 + current;
+    u64 key = ((u64)site * 1024 + current / job->warp) * 0x9e3779b97f4a7c15ull + turns[mine]++;
+    Access& a = warp_accesses[key];
+    a.size = size, a.write = write, a.in_block = in_block;
+    a.at.push_back(address);
+}
+
+// Sectors of 32 bytes for global memory; cycles of 32 banks for shared memory: neighbouring threads
+// that together ask for 128 bytes are served at once.
+static void settle() {
+    for (auto& [key, a] : warp_accesses) {
+        if (!a.in_block) {
+            std::unordered_set<u64> sectors;
+            for (u64 p : a.at)
+                for (u64 s = p / 32; s <= (p + a.size - 1) / 32; ++s) sectors.insert(s);
+            job->counts[a.write ? WRITES : READS] += 1;
+            job->counts[a.write ? SECTORS_WRITTEN : SECTORS_READ] += sectors.size();
+            continue;
+        }
+        job->counts[SHARED_ACCESSES] += 1;
+        u64 group = a.size > 4 ? 128 / a.size : 32;
+        for (u64 first = 0; first < a.at.size(); first += group) {
+            std::unordered_set<u64> words;
+            u64 banks[32] = {}, most = 0;
+            for (u64 n = first; n < first + group && n < a.at.size(); ++n)
+                for (u64 w = a.at[n] / 4; w <= (a.at[n] + a.size - 1) / 4; ++w)
+                    if (words.insert(w).second && ++banks[w % 32] > most) most = banks[w % 32];
+            job->counts[SHARED_CYCLES] += most;
+        }
+    }
+    warp_accesses.clear();
+    turns.clear();
+}
+
+static void count(Count what) {
+    if (job->counts && current % job->warp == 0) job->counts[what] += 1;
+}
+
 static void race(Mark& m, u64 size, bool write, bool in_block, const char* where, u64 offset) {
     u32 me = name_of();
     for (u64 i = 0; i < size; ++i) {
@@ -221,7 +278,7 @@ static void race(Mark& m, u64 size, bool write, bool in_block, const char* where
     }
 }
 
-static void check(void* address, u64 size, bool write, bool aligned) {
+static void check(void* address, u64 size, bool write, bool aligned, const void* site) {
     char* p = (char*)address;
     Fibre& f = fibres[current];
     if (p >= f.stack && p < f.stack + STACK) return;
@@ -235,6 +292,7 @@ static void check(void* address, u64 size, bool write, bool aligned) {
             fail("out of bounds: %s of byte %llu of %u shared ones", write ? "write" : "read",
                  (unsigned long long)offset, job->shared_bytes);
         race(shared_marks[offset], size, write, true, "shared memory", offset);
+        if (job->counts) note(site, offset, size, write, true);
         return;
     }
     long long read_only = -1;
@@ -245,6 +303,8 @@ static void check(void* address, u64 size, bool write, bool aligned) {
             read_only = r;
             continue;
         }
+        if (job->counts && !range.shared_word && r + 2 < job->range_count)
+            note(site, (u64)p, size, write, false);
         if (range.shared_word || !range.writable) return;
         char where[32];
         snprintf(where, sizeof where, "buffer %llu", (unsigned long long)r);
@@ -275,12 +335,16 @@ int lm_run(Job* given) {
     }
     if (fibres.size() < job->threads) fibres.resize(job->threads);
     for (auto& s : slots) s.resize(job->threads);
+    for (auto& o : operands) o.resize(job->threads);
     shared_marks.assign(job->shared_bytes, Mark{MANY, 0, MANY, 0});
     marks.assign(job->range_count, {});
     for (u64 r = 0; r < job->range_count; ++r)
         if (job->ranges[r].writable && !job->ranges[r].shared_word)
             marks[r].assign(job->ranges[r].size, Mark{MANY, 0, MANY, 0});
-    for (block = 0; block < job->blocks && !failed; ++block) run_block();
+    for (block = 0; block < job->blocks && !failed; ++block) {
+        run_block();
+        if (job->counts) settle();
+    }
     return failed;
 }
 
@@ -289,15 +353,104 @@ u32 lm_block() { return (u32)block; }
 void lm_aligned(const void* p, u64 size) {
     if ((u64)p % size) fail("misaligned access of %llu bytes", (unsigned long long)size);
 }
-void lm_barrier(const void* site) { wait_at(site, false); }
+void lm_barrier(const void* site) {
+    count(BARRIERS);
+    wait_at(site, false);
+}
 
 u64 lm_exchange(u64 value, u32 mask, const void* site) {
     u32 partner = current ^ mask, turn = fibres[current].turn++ & 1;
     if (partner >= job->threads || current / job->warp != partner / job->warp)
         fail("an exchange reaches beyond the warp");
     slots[turn][current] = value;
+    count(EXCHANGES);
     wait_at(site, true);
     return slots[turn][partner];
+}
+
+// Where operands of mma.sync lie: rows are groups of four threads, each with two words of a row.
+static float element(const char* kind, u32 word, u32 n) {
+    float x;
+    if (!strcmp(kind, "f16")) {
+        _Float16 h;
+        word >>= 16 * n;
+        memcpy(&h, &word, 2);
+        return h;
+    }
+    if (!strcmp(kind, "s8")) return (int8_t)(word >> 8 * n);
+    word = !strcmp(kind, "bf16") ? word >> 16 * n << 16 : word & ~0x1fffu;
+    memcpy(&x, &word, 4);
+    return x;
+}
+
+static const Words* gather(const u32* words, u32 size, const void* site) {
+    u32 turn = fibres[current].turn++ & 1;
+    memcpy(operands[turn][current].at, words, size * 4);
+    count(PRODUCTS);
+    wait_at(site, true);
+    return &operands[turn][current - current % job->warp];
+}
+
+static void mma(const char* kind, u32 size, void** args, const void* site) {
+    u32 own[6], lane = current % job->warp;
+    union { int i; float f; } made[4];
+    for (u32 n = 0; n < 6; ++n) own[n] = *(u32*)args[4 + n];
+    const Words* all = gather(own, 6, site);
+    u32 per = size / 8;  // elements of a word: a row has eight of them
+    for (u32 n = 0; n < 4; ++n) {
+        u32 row = lane / 4 + n / 2 * 8, column = lane % 4 * 2 + n % 2, half = size / 2;
+        float sum = 0;
+        int whole = 0;
+        for (u32 k = 0; k < size; ++k) {
+            u32 thread = k % half / per, high = k >= half;
+            float a = element(kind, all[row % 8 * 4 + thread].at[(row >= 8) + 2 * high], k % per);
+            float b = element(kind, all[column * 4 + thread].at[4 + high], k % per);
+            sum += a * b;
+            whole += (int)a * (int)b;
+        }
+        memcpy(&made[n], args[10 + n], 4);
+        if (!strcmp(kind, "s8")) made[n].i += whole;
+        else made[n].f += sum;
+    }
+    for (u32 n = 0; n < 4; ++n) memcpy(args[n], &made[n], 4);
+}
+
+// An instruction in the text of a kernel, on the addresses of its operands.
+void lm_asm(const char* text, void** given, u32 count, const void* site) {
+    char kind[8] = "";
+    u32 size = 0, used = 0;
+    void* args[16];
+    for (const char* p = strchr(text, '%'); p && used < 16; p = strchr(p + 1, '%')) {
+        u32 n = 0;
+        sscanf(p + 1, "%u", &n);
+        if (n >= count) fail("operand %u of %u in %s", n, count, text);
+        args[used++] = given[n];
+    }
+    if (sscanf(text, "mma.sync.aligned.m16n8k%u.row.col.%*[a-z0-9].%7[a-z0-9].", &size, kind) == 2 &&
+        used == 14)
+        mma(kind, size, args, site);
+    else if (!strncmp(text, "cvt.rna.tf32.f32 ", 17) && used == 2)
+        *(u32*)args[0] = (*(u32*)args[1] + 0x1000u) & ~0x1fffu;
+    else
+        fail("the emulator knows no instruction %s", text);
+}
+
+// Two neighbours of a row of each operand in every thread, rows as Apple's GPUs spread them.
+void lm_simdgroup(float* c, const float* a, const float* b, const void* site) {
+    u32 own[4], lane = current % job->warp;
+    memcpy(own, a, 8);
+    memcpy(own + 2, b, 8);
+    const Words* all = gather(own, 4, site);
+    u32 row = lane / 16 * 4 + lane / 2 % 4, column = lane / 8 % 2 * 4 + lane % 2 * 2;
+    for (u32 n = 0; n < 2; ++n)
+        for (u32 k = 0; k < 8; ++k) {
+            u32 far = row / 4 * 16 + row % 4 * 2 + k / 4 * 8 + k % 4 / 2;
+            u32 near = k / 4 * 16 + k % 4 * 2 + column / 4 * 8 + column % 4 / 2;
+            float x, y;
+            memcpy(&x, &all[far].at[k % 2], 4);
+            memcpy(&y, &all[near].at[2 + n], 4);
+            c[n] += x * y;
+        }
 }
 
 void __ubsan_handle_out_of_bounds(void*, void* index) {
@@ -306,16 +459,17 @@ void __ubsan_handle_out_of_bounds(void*, void* index) {
 void __tsan_init() {}
 void __tsan_func_entry(void*) {}
 void __tsan_func_exit() {}
+#define PLACE __builtin_return_address(0)
 #define HOOKS(n)                                                        \
-    void __tsan_read##n(void* p) { check(p, n, false, true); }          \
-    void __tsan_write##n(void* p) { check(p, n, true, true); }          \
-    void __tsan_unaligned_read##n(void* p) { check(p, n, false, false); } \
-    void __tsan_unaligned_write##n(void* p) { check(p, n, true, false); }
+    void __tsan_read##n(void* p) { check(p, n, false, true, PLACE); }            \
+    void __tsan_write##n(void* p) { check(p, n, true, true, PLACE); }            \
+    void __tsan_unaligned_read##n(void* p) { check(p, n, false, false, PLACE); } \
+    void __tsan_unaligned_write##n(void* p) { check(p, n, true, false, PLACE); }
 HOOKS(1)
 HOOKS(2)
 HOOKS(4)
 HOOKS(8)
 HOOKS(16)
-void __tsan_read_range(void* p, u64 n) { check(p, n, false, false); }
-void __tsan_write_range(void* p, u64 n) { check(p, n, true, false); }
+void __tsan_read_range(void* p, u64 n) { check(p, n, false, false, PLACE); }
+void __tsan_write_range(void* p, u64 n) { check(p, n, true, false, PLACE); }
 }

@@ -7,6 +7,7 @@ from luminal.ir.expr import *
 from luminal.ir.graph import *
 from luminal.ir.launch import *
 from luminal.ir.layout import *
+from luminal.ir.matrix import *
 from luminal.ir.ops import *
 from luminal.ir.plan import *
 from luminal.ir.program import *

@@ -70,7 +70,7 @@ class Reg:
     """What is left of an axis inside all loops, in steps of `tile`.
 
     `role`: 'unroll' replicate, 'vector' lanes of a register (tile 1, at most one per nest), 'acc'
-    unroll with own accumulators, 'dot' a hardware dot product."""
+    own accumulators, 'dot' a dot product; 'm', 'n', 'k' a GPU's products (codegen/matrix.py)."""
 
     axis: str
     tile: int

@@ -5,18 +5,16 @@ In: fields. Out: a hashable value that goes into cache keys."""
 from dataclasses import dataclass
 
 from luminal.ir.dtype import DType
+from luminal.ir.matrix import Matrix
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
     """One CPU or GPU and its limits.
 
-    `vector_bits` is the SIMD register width, `vector_registers` their number, `fma` whether fused
-    multiply-add is one instruction, `int8_dot` the name of the 8-bit dot-product intrinsic family
-    ('' none, 'maddubs', 'vnni', 'dotprod'). Sizes in bytes, rates in GFLOP/s and GB/s for one core.
-    `kind` is 'cpu' or a GPU's dialect ('cuda', 'metal', 'opencl'); then a core is a multiprocessor,
-    `l1_bytes` what a block may share, `warp` the number of threads that run in step.
-    """
+    `vector_bits` of each of `vector_registers`; `fma`: it is one instruction; `int8_dot`: 8-bit dot
+    products ('', 'maddubs', 'vnni', 'dotprod'). Bytes, GFLOP/s and GB/s of a core. `kind`: 'cpu' or
+    a GPU's; a core shares `l1_bytes` then, `warp` threads make `matrix` products."""
 
     kind: str = "cpu"
     triple: str = "x86_64-unknown-linux-gnu"
@@ -34,6 +32,7 @@ class Target:
     bandwidth_gbs: float = 10.0
     launch_us: float = 1.0
     warp: int = 1
+    matrix: tuple[Matrix, ...] = ()
 
     def lanes(self, dtype: DType) -> int:
         """Elements of `dtype` in one vector register."""

@@ -127,7 +127,7 @@ class CudaDevice:
         return replace(
             H100, cpu=f"sm_{major}{minor}{'a' * (major >= 9)}", cores=cores or H100.cores,
             features=f"nvrtc {nvrtc.version()}", l1_bytes=min(H100.l1_bytes, self.most_shared),
-            l2_bytes=l2_bytes, l3_bytes=l2_bytes,
+            l2_bytes=l2_bytes, l3_bytes=l2_bytes, matrix=H100.matrix if major >= 8 else (),
             bandwidth_gbs=bits_khz / 4e6 or H100.bandwidth_gbs,
         )  # fmt: skip
 

@@ -12,19 +12,19 @@ from typing import Any, Protocol
 import numpy as np
 
 from luminal.errors import InternalError, OutOfRangeError
-from luminal.ir import Program, Target, ceil_div, layout
+from luminal.ir import MMA, SIMDGROUP, Program, Target, ceil_div, layout
 from luminal.runtime.executor import INDEX_ERROR, Executor
 from luminal.runtime.memory import aligned, compile_exprs
 
 H100 = Target(
     kind="cuda", triple="nvptx64", cpu="sm_90a", vector_bits=128, vector_registers=128, fma=True,
     l1_bytes=48 << 10, l2_bytes=50 << 20, l3_bytes=50 << 20, cores=132, gflops=507.0,
-    bandwidth_gbs=3350.0, launch_us=2.5, warp=32,
+    bandwidth_gbs=3350.0, launch_us=2.5, warp=32, matrix=MMA,
 )  # fmt: skip
 M2 = Target(
     kind="metal", triple="air64-apple-macosx", cpu="apple-m2", vector_bits=128,
     vector_registers=96, fma=True, l1_bytes=32 << 10, l2_bytes=8 << 20, l3_bytes=8 << 20, cores=10,
-    gflops=360.0, bandwidth_gbs=100.0, launch_us=5.0, warp=32,
+    gflops=360.0, bandwidth_gbs=100.0, launch_us=5.0, warp=32, matrix=SIMDGROUP,
 )  # fmt: skip
 ALIGNMENT = 16  # that of the widest access; what lies elsewhere is copied
 PATTERN = 0xFF  # fresh temporaries are NaN

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from luminal.ir import REDUCTIONS, Item, Loop, Online, Reg, Schedule, Stage, Term, Var
+from luminal.ir import REDUCTIONS, Item, Loop, Online, Reg, Schedule, Stage, Term, Var, accumulator
 from luminal.search.facts import Facts
 from luminal.search.nest import Candidate, Nest
 
@@ -138,6 +138,24 @@ class _Operand:
         subterms = facts.kernel.subterms()
         return Stage(subterms.index(self.term), items, (), ((1, 1), (0, 1)))
 
+    def rows(self, facts: Facts, k: Var, block: int, depth: int, threads: int) -> Stage:
+        """A tile of it for matrix instructions: the steps of the sum lie together."""
+        term = self.term.args[0] if self.term.op == "cast" else self.term
+        loads = facts.loads(term)
+        near = self.axis if self.along else k
+        width = min((_whole(near, a.buffer.dtype.bits) for a in loads), default=1)
+        most = {self.axis: block, k: depth}
+        width, items, left = min(width, most[near]), list[Loop](), threads
+        for a, tile in (
+            (k, 1 if near is not k else width),
+            (self.axis, width if near is not k else 1),
+        ):
+            count = min(left, most[a] // tile)
+            left //= count
+            items.insert(0, Loop(a.name, tile, lanes=count))
+        regs = (Reg(near.name, 1, "vector"),) if width > 1 else ()
+        return Stage(facts.kernel.subterms().index(term), tuple(items), regs)
+
 
 def _tiled(
     facts: Facts, nest: Nest, wide: Sequence[Term], rest: Sequence[Var], summed: Sequence[Var]
@@ -157,6 +175,7 @@ def _tiled(
     least = min(facts.extent(rows.axis), facts.extent(columns.axis))
     others = [x for x in rest if x not in (rows.axis, columns.axis)]
     outer = [Loop(x.name, 1) for x in summed if x is not k]
+    yield from _matrices(facts, r, rest, others, outer, k, rows, columns)
     for block, tile, depth in ((128, 8, 8), (64, 4, 16), (32, 2, 16)):
         if least * 4 < block * 3:
             continue
@@ -169,6 +188,34 @@ def _tiled(
         items = (*grid, *lanes, *outer, Loop(k.name, depth), *stages, Loop(k.name, 1))
         filled = blocks >= facts.target.cores
         yield Schedule(items, regs), 1.0 / tile - 1.0 if filled else 0.1 * tile - 0.4
+
+
+def _matrices(
+    facts: Facts, r: Term, rest: Sequence[Var], others: Sequence[Var], outer: Sequence[Loop],
+    k: Var, rows: _Operand, columns: _Operand,
+) -> Iterator[tuple[Schedule, float]]:  # fmt: skip
+    """The same by the target's matrix instructions, if one takes the factors as they are: each warp
+    has a rectangle of the block's results."""
+    held = {t.args[0].dtype if t.op == "cast" else t.dtype for t in r.args[0].args}
+    fits = (
+        m for m in facts.target.matrix if {m.operand} == held and m.result == accumulator(r.dtype)
+    )
+    matrix, warp = next(fits, None), facts.target.warp
+    for tiles, warps in (((128, 128), (2, 4)), ((64, 64), (2, 2)), ((32, 64), (1, 4)),
+                         ((16, 64), (1, 4)), ((16, 32), (1, 4)), ((16, 8), (1, 1))):  # fmt: skip
+        size = dict(zip((rows.axis, columns.axis), tiles))
+        small = any(facts.extent(a) * 4 < n * 3 for a, n in size.items() if n > 16)
+        if matrix is None or small or facts.extent(columns.axis) < 8:
+            continue
+        depth, threads = 512 // matrix.operand.bits, warp * prod(warps)
+        blocks = prod(-(-facts.extent(x) // size.get(x, 1)) for x in rest)
+        grid = [Loop(x.name, 1 if x in others else size[x], grid=True) for x in rest]
+        lanes = [Loop(a.name, n // w, lanes=w) for (a, n), w in zip(size.items(), warps) if w > 1]
+        stages = [o.rows(facts, k, size[o.axis], depth, threads) for o in (rows, columns)]
+        regs = (Reg(rows.axis.name, 1, "m"), Reg(columns.axis.name, 1, "n"), Reg(k.name, 1, "k"))
+        filled = blocks >= facts.target.cores
+        cost = -1.5 - 0.5 * prod(tiles) / 16384 if filled else -1.5 + prod(tiles) / 16384
+        yield Schedule((*grid, *lanes, *outer, Loop(k.name, depth), *stages), regs), cost
 
 
 def _operand(
