@@ -65,8 +65,8 @@ def read_per_token(s: Shape, kind: str) -> int:
     return sum(size_bytes(shape, k) for n, shape, k in tensors(s, kind) if n[:5] != "token")
 
 
-def write(path: Path, s: Shape, kind: str) -> None:
-    """Writes the file, tensor by tensor."""
+def write(path: Path, s: Shape, kind: str, empty: bool = False) -> None:
+    """Writes the file, tensor by tensor; an `empty` one has holes in place of weights."""
     names = list(tensors(s, kind))
     entries = [*_metadata(s)]
     with path.open("wb") as file:
@@ -79,6 +79,9 @@ def write(path: Path, s: Shape, kind: str) -> None:
             offset += -(-size_bytes(shape, k) // 32) * 32
         for number, (_, shape, k) in enumerate(names):
             file.write(b"\0" * (-file.tell() % 32))
+            if empty:
+                file.truncate(file.seek(size_bytes(shape, k), 1))
+                continue
             for part in _content(shape, k, np.random.default_rng(number)):
                 file.write(part.tobytes())
 

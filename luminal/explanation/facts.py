@@ -24,8 +24,8 @@ from luminal.ir.expr import Expr
 from luminal.ir.plan import Buffer, Kernel, Schedule
 from luminal.ir.term import REDUCTIONS, Term
 
-__all__ = ["KernelFacts", "Limits", "Tried", "duration", "kernel_facts", "machine_limits",
-           "rules_fired"]  # fmt: skip
+__all__ = ["KernelFacts", "Limits", "Tried", "duration", "kernel_facts", "kernel_flops",
+           "machine_limits", "rules_fired"]  # fmt: skip
 
 _FREE = ("load", "const", "index", "cond", "cast", "select", "and", "or", "not")
 _TYPICAL = 128
@@ -134,8 +134,9 @@ def kernel_facts(compiled: Compiled, sizes: Mapping[str, int] | None = None) -> 
         code = program.codes[call]
         found.append(
             KernelFacts(
-                kernel.name, code.name, program.calls.count(call), time_us, _flops(kernel, env),
-                _bytes(kernel, buffers, env), kernel.reads(), kernel.writes(),
+                kernel.name, code.name, program.calls.count(call), time_us,
+                kernel_flops(kernel, env), _bytes(kernel, buffers, env), kernel.reads(),
+                kernel.writes(),
                 tuple(formula(kernel)), tuple(schedule_tree(kernel.schedule)), loops[call],
                 code.source, _runners_up(kernel, plan.tried[number] if plan.tried else ()),
                 _gist(kernel),
@@ -203,7 +204,7 @@ def _value(size: Expr, env: Mapping[str, int]) -> int:
     return max(0, size.evaluate({v.name: env[v.name] for v in size.variables()}))
 
 
-def _flops(kernel: Kernel, env: Mapping[str, int]) -> float:
+def kernel_flops(kernel: Kernel, env: Mapping[str, int]) -> float:
     """Applications of primitives, conversions and choices apart."""
 
     def points(t: Term) -> float:

@@ -17,6 +17,7 @@ from luminal.frontend.functional import arange
 from luminal.frontend.tensor import Tensor, to_graph
 from luminal.ir.dtype import f32, i64, u8
 from luminal.ir.expr import Var, to_expr
+from luminal.ir.graph import Graph
 from luminal.models.decoder_weights import DecoderWeights
 from luminal.models.hyperparameters import DecoderConfig
 from luminal.models.llama import StepInputs, decoder_step
@@ -130,6 +131,11 @@ class Runner:
         return self._programs[single]
 
     def _compiled(self, single: bool) -> Compiled:
+        graph, hints, weights = self.graph(single)
+        return compile_graph(graph, self._settings, hints=hints, weights=weights)
+
+    def graph(self, single: bool) -> tuple[Graph, dict[str, int], dict[str, np.ndarray]]:
+        """The step of one token, or of many: typical sizes, and the weights by name."""
         config = self.config
         limit = max(self._n_ctx, 2)
         typical = min(_TYPICAL, max(1, self._n_ctx // 2))
@@ -164,6 +170,4 @@ class Runner:
         past = Tensor.from_input("past", (n_past,), u8)  # tells how many tokens the caches hold
         order = [inputs.ids, inputs.rows, past, *tables]
         order += [tensor for pair in caches for tensor in pair]
-        return compile_graph(
-            to_graph(outputs, order), self._settings, hints=hints, weights=declared.arrays
-        )
+        return to_graph(outputs, order), hints, dict(declared.arrays)

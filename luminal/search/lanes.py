@@ -238,7 +238,9 @@ def _across(
     inside sums the outer one is, and neighbours of the inner are read at once."""
     few = prod(map(facts.extent, rest)) < 4 * facts.target.cores
     warp = facts.target.warp
-    outer = {a for r in facts.tops(*nest.values) for a in r.axes if facts.extent(a) >= warp}
+    outer = {a for r in facts.tops(*nest.values) for a in r.axes if facts.extent(a) >= warp} & {
+        *summed
+    }
     inner = [a for a in summed if a not in outer] if outer else []
     last = max((a for a in summed if a in outer), key=facts.extent) if inner else summed[-1]
     lanes = threads if few and not stages else warp
