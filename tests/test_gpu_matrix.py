@@ -15,11 +15,12 @@ from luminal.emulator.emulated import EmulatorError
 from luminal.ir import dtype as dt
 from luminal.ir.canonical import canonical
 from luminal.ir.expr import dim
-from luminal.ir.plan import Kernel, Loop, Reg, Schedule, Stage
+from luminal.ir.plan import Kernel, Loop, Online, Reg, Schedule, Stage
 from luminal.ir.term import binary, cast, reduction
 from luminal.runtime.nvrtc import available, compile_cubin, usage
 from tests.codegen_case import Case
 from tests.gpu_case import EMULATED, TARGETS, check, code_of, launch, needs_compiler
+from tests.test_gpu_programs import attention, causal
 
 pytestmark = needs_compiler
 kinds = pytest.mark.parametrize("kind", EMULATED)
@@ -145,3 +146,38 @@ def test_matrices_need_a_warp():
     lanes = replace(kernel.schedule, items=(*items[:2], Loop("i", 1, lanes=32), *items[3:]))
     with pytest.raises(IllegalSchedule):
         code_of(case, replace(kernel, schedule=lanes), "cuda")
+
+
+@kinds
+@pytest.mark.parametrize("function", [attention, causal], ids=["all", "causal"])
+def test_attention_in_one_pass(function, kind):
+    """Scores and sums in registers as results of matrices; any number of rows and keys."""
+    symbolic, made = {n: {1: "s"} for n in range(3)}, None
+    for size in (70, 9):
+        inputs = [RNG.standard_normal((2, size, 24)).astype(np.float16) for _ in range(3)]
+        made = made or luminal.compile(function, inputs, dynamic_shapes=symbolic, search="off",
+                                       device=f"{kind}-emulated")  # fmt: skip
+        q, k, v = (x.astype(np.float64) for x in inputs)
+        weights = np.exp(q @ k.swapaxes(1, 2) * 0.25)
+        weights = np.tril(weights) if function is causal else weights
+        want = weights / weights.sum(-1, keepdims=True) @ v
+        np.testing.assert_allclose(np.asarray(made(*inputs)).astype(np.float64), want, 2e-2, 4e-3)
+    (kernel,) = made.compiled.plan.kernels
+    assert any(isinstance(i, Online) for i in kernel.schedule.items)
+    assert instruction(kind) in made.compiled.program.codes[0].source
+
+
+def test_attention_of_f32():
+    """Exact on Metal; on CUDA only where rounding is allowed."""
+    inputs = [RNG.standard_normal((1, 33, 16)).astype(np.float32) for _ in range(3)]
+    q, k, v = inputs
+    weights = np.exp(q @ k.swapaxes(1, 2) * 0.25)
+    want = weights / weights.sum(-1, keepdims=True) @ v
+    for kind, numerics, tolerance in (
+        ("metal", "exact", 2e-5), ("cuda", "exact", 2e-5), ("cuda", "fast", 1e-2),
+    ):  # fmt: skip
+        made = luminal.compile(attention, inputs, search="off", numerics=numerics,
+                               device=f"{kind}-emulated")  # fmt: skip
+        np.testing.assert_allclose(np.asarray(made(*inputs)), want, tolerance, tolerance)
+        used = instruction(kind) in made.compiled.program.codes[0].source
+        assert used == ((kind, numerics) != ("cuda", "exact"))

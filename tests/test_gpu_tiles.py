@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -16,11 +17,13 @@ from luminal.ir.plan import Kernel, Loop, Online, Reg, Schedule, Stage
 from luminal.ir.term import binary, cast, reduction
 from luminal.rewrite import rewrite
 from luminal.runtime.gpu import H100
-from luminal.runtime.nvrtc import available, compile_cubin, usage
+from luminal.runtime.nvrtc import available, compile_cubin, usage, version
 from luminal.search.extract import extract
 from luminal.search.tasks import prepare
 from tests.codegen_case import Case, parse
+from tests.conftest import GOLDEN
 from tests.gpu_case import EMULATED, check, code_of, needs_compiler
+from tests.test_gpu_nvrtc import GENERATIONS
 from tests.test_gpu_programs import attention, causal
 
 kinds = pytest.mark.parametrize("kind", EMULATED)
@@ -131,14 +134,23 @@ def empty(*shape, dtype=np.float32):
     return np.zeros(shape, dtype)
 
 
+HALF = np.float16
+
+
 FLAGSHIPS = {
     "product 4096": (lambda a, b: a @ b, (empty(4096, 4096), empty(4096, 4096))),
     "vector f32": (lambda w, x: w @ x, (empty(4096, 4096), empty(4096))),
     "vector f16": (lambda w, x: w @ x, (empty(4096, 4096, dtype=np.float16),
                                         empty(4096, dtype=np.float16))),
     "vector i8": (q8, (empty(4096, 4096, dtype=np.int8), empty(4096, 128), empty(4096))),
+    "product f16": (lambda a, b: a @ b, (empty(4096, 4096, dtype=HALF),) * 2),
+    "product f16 turned": (lambda a, b: a @ b.T, (empty(4096, 4096, dtype=HALF),) * 2),
+    "product i8": (lambda a, b: a.cast(dt.i32) @ b.cast(dt.i32),
+                   (empty(4096, 4096, dtype=np.int8),) * 2),
     "attention 64": (attention, (empty(8, 512, 64),) * 3),
     "attention 128": (attention, (empty(8, 512, 128),) * 3),
+    "attention f16 64": (attention, (empty(8, 512, 64, dtype=HALF),) * 3),
+    "attention f16 128": (attention, (empty(8, 512, 128, dtype=HALF),) * 3),
     "row sums": (lambda x: x.sum(-1), (empty(4096, 4096),)),
     "elementwise": (lambda x, y: x * y + 1.0, (empty(4096, 4096), empty(4096, 4096))),
 }  # fmt: skip
@@ -147,17 +159,21 @@ FLAGSHIPS = {
 @pytest.mark.skipif(not available(), reason="needs nvidia-cuda-nvrtc, cuda-bindings")
 def test_registers_and_shared_memory(golden):
     """Of the kernels that matter: no spills, and what they take, as a table."""
-    lines = ["registers  shared bytes  threads  kernel (sm_90a)"]
+    head = f"registers by NVRTC {version()}"
+    lines = [head, "  ".join((*GENERATIONS, "shared bytes  threads  kernel"))]
     for name, (function, inputs) in FLAGSHIPS.items():
         graph = trace_function(function, list(inputs), None).graph
         plan = extract(rewrite(graph, numerics="exact"), H100, hints={}, k=1)[0]
         program = generate(prepare(plan, H100, {}, {}).finish(), H100)
         for code in program.codes:
-            found = usage(compile_cubin(code.source, "sm_90a")[1])
-            assert found.spilled_bytes == 0, name
+            found = [usage(compile_cubin(code.source, a)[1]) for a in GENERATIONS]
+            assert not any(u.spilled_bytes for u in found), name
             taken = f"{code.launch.shared_bytes:12}  {code.launch.threads:7}"
-            lines.append(f"{found.registers:9}  {taken}  {name}")
-    golden("gpu_usage.txt", "\n".join(lines) + "\n")
+            registers = (f"{u.registers:{len(a)}}" for u, a in zip(found, GENERATIONS, strict=True))
+            lines.append("  ".join((*registers, taken, name)))
+    known = (GOLDEN / "gpu_usage.txt").read_text().split("\n")[0]
+    if known == head or "--update-golden" in sys.argv:
+        golden("gpu_usage.txt", "\n".join(lines) + "\n")
 
 
 def test_a_lane_loop_over_an_ordered_axis_is_illegal():

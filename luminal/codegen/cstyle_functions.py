@@ -155,7 +155,7 @@ def function_texts(
         if name in texts:
             return
         head, _, tail = name.rpartition("_")
-        text, needed = _TEXTS.get(name, (own.get(name, ""), ()))
+        text, needed = (own[name], ()) if name in own else _TEXTS.get(name, ("", ()))
         for n in needed:
             add(n)
         if not text and head.startswith("lane"):

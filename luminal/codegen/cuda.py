@@ -37,7 +37,18 @@ FN void mma_{name}({head}) {{
 }}"""
 
 
+def _cast(source: str, target: str, instruction: str) -> str:
+    letter = {"f32": "f", "u16": "h"}
+    return f"""{{
+    {target} y;
+    asm("{instruction} %0, %1;" : "={letter[target]}"(y) : "{letter[source]}"(x));
+    return y;
+}}"""
+
+
 _OWN = {
+    "f16_f32": "\nFN f32 f16_f32(u16 x) " + _cast("u16", "f32", "cvt.f32.f16"),
+    "f32_f16": "\nFN u16 f32_f16(f32 x) " + _cast("f32", "u16", "cvt.rn.f16.f32"),
     "mma_f16": _mma("f16", "m16n8k16"), "mma_bf16": _mma("bf16", "m16n8k16"),
     "mma_i8": _mma("i8", "m16n8k32", "s8", "i32"), "mma_f32": _mma("f32", "m16n8k8", "tf32"),
 }  # fmt: skip

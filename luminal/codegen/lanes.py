@@ -181,6 +181,11 @@ class LaneWalker(Walker):
             place = Spread(place.name, place.dtype, place.shape, layout, True, origin, False, level,
                            0, along, e.rows, e.columns)  # fmt: skip
             self.eval.places[place.name] = place
+        elif array.shared and len(place.shape) > 1:  # rows of 128 bytes would share their banks
+            inner = layout[-1][0] if layout else -1
+            width, shape = place.shape[inner].hi * place.dtype.itemsize, list(place.shape)
+            shape[inner] = shape[inner] + (0 if width % 128 else 16 // place.dtype.itemsize)
+            place.shape = tuple(shape)
         elements = size(place.shape, layout).hi
         self.arrays[place.name] = replace(array, dtype=place.dtype, elements=elements)
         return replace(out, place=place)

@@ -86,7 +86,10 @@ class Padding:
             mask = self._inside(new_axes)
             least = (0 if t.op in ("sum", "wsum") else lowest(t.args[0].dtype), 0)
             fills = (constant(fill, a.dtype) for a, fill in zip(args, least))
-            args = [select(mask, a, fill) for a, fill in zip(args, fills)]
+            args = [
+                a if t.op == "rsum" and a.op == "const" else select(mask, a, fill)
+                for a, fill in zip(args, fills)
+            ]  # fmt: skip; a weight there is 0
             return tm.reduction(t.op, tuple(self.known[a] for a in t.axes), *args)
         new = tm.rebuild(t, tuple(args), self.expr)
         source = new.args[0] if new.op == "cast" and new.args[0].dtype.storage else new

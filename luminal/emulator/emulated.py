@@ -35,7 +35,7 @@ _ONE_AT_A_TIME = Lock()
 KERNEL = re.compile(r"\b(?:__global__|kernel) void\s(?:__launch_bounds__\(\d+\)\s)?(\w+)\(")
 
 ASM = re.compile(r"\basm(?: volatile)?\(((?:\s*\"[^\"]*\")+)([^;]*)\);")
-OPERAND = re.compile(r"\"[+=]?[frl]\"\(((?:[^()]|\([^()]*\))*)\)")
+OPERAND = re.compile(r"\"[+=]?[frlh]\"\(((?:[^()]|\([^()]*\))*)\)")
 
 
 def _assembly(found: re.Match[str]) -> str:

@@ -431,6 +431,10 @@ void lm_asm(const char* text, void** given, u32 count, const void* site) {
         mma(kind, size, args, site);
     else if (!strncmp(text, "cvt.rna.tf32.f32 ", 17) && used == 2)
         *(u32*)args[0] = (*(u32*)args[1] + 0x1000u) & ~0x1fffu;
+    else if (!strncmp(text, "cvt.f32.f16 ", 12) && used == 2)
+        *(float*)args[0] = *(_Float16*)args[1];
+    else if (!strncmp(text, "cvt.rn.f16.f32 ", 15) && used == 2)
+        *(_Float16*)args[0] = *(float*)args[1];
     else
         fail("the emulator knows no instruction %s", text);
 }

@@ -7,14 +7,17 @@ neighbouring threads in the order of memory, or a sum to the lanes of a warp. Kn
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
-from luminal.ir import REDUCTIONS, Item, Loop, Online, Reg, Schedule, Stage, Term, Var, accumulator
+from luminal.ir import REDUCTIONS, Loop, Online, Schedule, Stage, Term, Var, accumulator, f32
+from luminal.ir.plan import Item, Reg
 from luminal.search.facts import Facts
 from luminal.search.nest import Candidate, Nest
 
 THREADS = 256
+KEYS = 64
+"""Keys of one step of a sum in one pass by matrix instructions on halves."""
 ROW_LIMIT = 4096
 """The longest row of values that a block keeps in its memory."""
 WIDE = 64
@@ -104,10 +107,12 @@ def _online(facts: Facts, nest: Nest) -> Iterator[tuple[Schedule, float]]:
     if not rows or not same or not fits or len(inner) > 1:
         return
     row = max(rows, key=facts.extent)
+    yield from _matrix_online(facts, nest, main[0], row, columns[0], inner)
     threads = min(128, max(32, _power(facts.extent(row))))
     grid = [Loop(a.name, threads if a is row else 1, grid=True)
             for a in nest.free if a not in columns]  # fmt: skip
     wide, keys, unrolled = (Reg(columns[0].name, 1, "vector"),), 4, Reg(j.name, 1, "unroll")
+    keys = 4 if facts.largest(columns[0]) <= 64 else 8  # neither spills registers
     each = (Reg(columns[0].name, 4, "unroll"), *wide)
     deep = [Loop(d.name, 4 if d.extent % 4 == 0 else 1) for d in inner]
     logits = Schedule(
@@ -117,6 +122,53 @@ def _online(facts: Facts, nest: Nest) -> Iterator[tuple[Schedule, float]]:
                     Schedule((), (unrolled, *each)))  # fmt: skip
     items = (*grid, Loop(row.name, 1, lanes=threads), online)
     yield Schedule(items, each), -2.0 if facts.extent(row) >= 32 else 3.0
+
+
+def _read(t: Term) -> Term:
+    """What is read as a factor."""
+    return t.args[0] if t.op == "cast" else t
+
+
+def _matrix_online(
+    facts: Facts, nest: Nest, main: Term, row: Var, column: Var, inner: Sequence[Var]
+) -> Iterator[tuple[Schedule, float]]:  # fmt: skip
+    """The same by matrix instructions: each warp has 16 rows, whose scores and sums stay in
+    registers; keys and values go to the memory of the block, which all of its warps read."""
+    (j,), (x, v) = main.axes, main.args
+    products = [t for t in facts.walk(x) if t.op == "sum" and t.args[0].op == "mul"]
+    if len(products) != 1 or len(inner) != 1 or facts.extent(row) < 8:
+        return
+    (d,), subterms, warp = inner, facts.kernel.subterms(), facts.target.warp
+    q, k = sorted(products[0].args[0].args, key=lambda t: j in t.free)
+    fits = row in q.free and j not in q.free and j in k.free and row not in k.free
+    loads = {_read(t) for t in (q, k, v)}
+    kinds = {t.dtype if t.op == "load" else None for t in loads}
+    able = {m.operand for m in facts.target.matrix if m.result == f32}
+    wide = all(a.extent % 8 == 0 and facts.largest(a) <= 128 for a in (d, column))
+    if not fits or len(kinds) != 1 or not kinds <= able or not wide or not facts.is_static(d):
+        return
+    bits = next(t.dtype.bits for t in loads)
+    warps = 4 if facts.extent(row) >= 48 else 1
+    grid = [Loop(a.name, 16 * warps if a is row else 1, grid=True)
+            for a in nest.free if a is not column]  # fmt: skip
+    m, threads = Reg(row.name, 1, "m"), warps * warp
+
+    def role(a: Var, name: str) -> Reg:
+        return Reg(a.name, 1, name)
+
+    def stage(t: Term, near: Var, far: Var, keys_near: bool) -> Stage:
+        load, width = _read(t), 128 // bits if facts.stride(facts.loads(t)[0], near) == 1 else 1
+        a, b = Loop(near.name, width, lanes=8), Loop(far.name, 1, lanes=threads // 8)
+        a, b = (replace(a, lanes=threads // 32), replace(b, lanes=32)) if keys_near else (b, a)
+        regs = (role(near, "vector"),) if width > 1 else ()
+        return Stage(subterms.index(load), (a, b), regs)
+
+    first = Stage(subterms.index(_read(q)), (), (m, role(d, "n")))
+    logits = Schedule((stage(k, d, j, False),), (m, role(j, "n"), role(d, "k")))
+    values = Schedule((stage(v, column, j, True),), (m, role(column, "n"), role(j, "k")))
+    online = Online(j.name, KEYS * 16 // bits, logits, Schedule((), (m, role(j, "n"))), values)
+    items = (*grid, Loop(row.name, 16, lanes=warps), first, online)
+    yield Schedule(items, (m, role(column, "n"))), -3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +192,7 @@ class _Operand:
 
     def rows(self, facts: Facts, k: Var, block: int, depth: int, threads: int) -> Stage:
         """A tile of it for matrix instructions: the steps of the sum lie together."""
-        term = self.term.args[0] if self.term.op == "cast" else self.term
+        term = _read(self.term)
         loads = facts.loads(term)
         near = self.axis if self.along else k
         width = min((_whole(near, a.buffer.dtype.bits) for a in loads), default=1)
