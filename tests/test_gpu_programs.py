@@ -52,6 +52,18 @@ def norm(x):
     return centred * ((centred * centred).mean(-1, keepdim=True) + 1e-5).rsqrt()
 
 
+def masked(q, k, v, mask):
+    """Attention with an added mask: the sum in one pass has a scale."""
+    return F.matmul(F.softmax(F.add(F.matmul(q, F.swapaxes(k, -1, -2)), mask), -1), v)
+
+
+def lowest(n):
+    """A mask that hides the last half, and all of the first row, by the lowest number."""
+    mask = np.zeros((n, n), np.float32)
+    mask[:, n // 2 :] = mask[0] = np.finfo(np.float32).min
+    return mask
+
+
 PROGRAMS = {
     "matmul": (lambda a, b: a @ b, (normal(37, 50), normal(50, 29))),
     "matmul_transposed": (lambda a, b: a @ b.transpose(0, 1), (normal(5, 200), normal(19, 200))),
@@ -62,6 +74,14 @@ PROGRAMS = {
     "norm": (norm, (normal(6, 100),)),
     "attention": (attention, (normal(2, 21, 16), normal(2, 21, 16), normal(2, 21, 16))),
     "causal": (causal, (normal(2, 19, 8), normal(2, 19, 8), normal(2, 19, 8))),
+    "masked_rows": (masked, (*[normal(2, 21, 16)] * 3, lowest(21))),
+    "masked_halves": (
+        masked,
+        (
+            *[normal(2, 32, 16).astype(np.float16)] * 3,
+            np.maximum(lowest(32), -65504).astype(np.float16),
+        ),
+    ),
     "cumsum": (lambda x: F.cumsum(x, -1), (normal(4, 45),)),
     "conv": (lambda x, w: F.conv2d(x, w, padding=1), (normal(1, 3, 9, 9), normal(4, 3, 3, 3))),
     "gather": (lambda t, at: t[at], (normal(30, 7), RNG.integers(0, 30, 11))),

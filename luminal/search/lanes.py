@@ -134,7 +134,7 @@ def _matrix_online(
 ) -> Iterator[tuple[Schedule, float]]:  # fmt: skip
     """The same by matrix instructions: each warp has 16 rows, whose scores and sums stay in
     registers; keys and values go to the memory of the block, which all of its warps read."""
-    (j,), (x, v) = main.axes, main.args
+    (j,), x, v = main.axes, main.args[0], main.args[-1]
     products = [t for t in facts.walk(x) if t.op == "sum" and t.args[0].op == "mul"]
     if len(products) != 1 or len(inner) != 1 or facts.extent(row) < 8:
         return
