@@ -48,8 +48,8 @@ class Config:
     numerics: str = _setting(
         "exact", "LUMINAL_NUMERICS", "'exact', 'relaxed' or 'fast'", "exact", "relaxed", "fast"
     )
-    device: str = _setting("cpu", "LUMINAL_DEVICE", "'cpu', 'cuda', 'opencl', or an emulated GPU",
-                           "cpu", "cuda", "opencl", "cuda-emulated", "metal-emulated")  # fmt: skip
+    device: str = _setting("cpu", "LUMINAL_DEVICE", "'cpu', 'cuda', 'metal', 'opencl' or emulated",
+        "cpu", "cuda", "metal", "opencl", "cuda-emulated", "metal-emulated")  # fmt: skip
     isa: str = _setting(
         "native", "LUMINAL_ISA", "'native', or a lower level: 'baseline', 'avx2', 'avx512'",
         "native", "baseline", "avx2", "avx512",

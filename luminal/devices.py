@@ -18,9 +18,13 @@ from luminal.runtime.cuda_executor import CudaExecutor
 from luminal.runtime.device import select_target
 from luminal.runtime.executor import Executor
 from luminal.runtime.gpu import H100, M2, Gpu, GpuExecutor
+from luminal.runtime.metal import MetalDevice, MetalExecutor
 from luminal.runtime.opencl import OpenClDevice
 
 __all__ = ["compiler", "device_target", "loaded"]
+
+
+OTHERS = {"opencl": OpenClDevice, "metal": MetalDevice}
 
 
 @cache
@@ -38,8 +42,8 @@ def _gpu(device: str) -> Gpu | CudaDevice:
 
 @cache
 def _other(device: str) -> Gpu:
-    if device == "opencl":
-        return OpenClDevice()
+    if device in OTHERS:
+        return OTHERS[device]()
     return EmulatedDevice({"cuda-emulated": H100, "metal-emulated": M2}[device])
 
 
@@ -67,4 +71,6 @@ def loaded(program: Program, objects: Sequence[bytes], config: Config) -> Execut
     gpu = _gpu(config.device)
     if isinstance(gpu, CudaDevice):
         return CudaExecutor(program, objects, gpu)
+    if isinstance(gpu, MetalDevice):
+        return MetalExecutor(program, objects, gpu)
     return GpuExecutor(program, objects, gpu)

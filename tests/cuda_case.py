@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 from luminal import devices
 from luminal.emulator.emulated import EmulatedDevice
+from luminal.ir import Target
 from luminal.runtime import cuda, nvrtc
 from luminal.runtime.gpu import H100
 from luminal.search.cache import Cache, digest
@@ -16,12 +17,12 @@ from tests.gpu_case import CACHE, HEADERS
 _STORE = Cache(CACHE)
 
 
-def library(source: str, name: str) -> bytes:
+def library(source: str, target: Target = H100) -> bytes:
     """The library of a kernel, compiled if it is not kept from an earlier run."""
-    key = digest(source, "cuda", *(f.read_text() for f in sorted(HEADERS)))
+    key = digest(source, target.kind, *(f.read_text() for f in sorted(HEADERS)))
     found = _STORE.get("object", key)
     if found is None:
-        found = EmulatedDevice(H100).compile(source)
+        found = EmulatedDevice(target).compile(source)
         _STORE.put("object", key, found)
     return found
 

@@ -434,7 +434,7 @@ class FakeNvrtc:
         kinds = ["size" if "*" not in p else "read" if "const" in p else "written"
                  for p in parameters.split(",")]  # fmt: skip
         name = re.search(r"\b(\w+)\($", prog["text"][: prog["text"].index(parameters)])[1]
-        code = self.compile_library(prog["text"], name)
+        code = self.compile_library(prog["text"])
         prog["cubin"] = pickle.dumps((name, int(bounds or 0), kinds, code))
         return (0,)
 

@@ -461,6 +461,11 @@ def test_unfit_machines(monkeypatch, facts, text):
         CudaDevice()
 
 
+def test_older_gpus_have_no_matrix_instructions(gpu, monkeypatch):
+    monkeypatch.setitem(fake_cuda.H100_FACTS, 75, 7)
+    assert CudaDevice().target.matrix == () and CudaDevice().target.cpu == "sm_70"
+
+
 def test_no_such_device(gpu):
     with pytest.raises(DeviceError, match="CUDA_ERROR_INVALID_DEVICE"):
         CudaDevice(3)

@@ -46,6 +46,7 @@ class CudaExecutor(Executor):
                 for n, a in self.constants.items()
             }
             self.device.synchronize()
+        self._fixed = [m.address for m in self._resident.values()]
 
     def _bind(self, objects: Any) -> Any:
         plan, codes = self.program.plan, self.program.codes
@@ -124,19 +125,19 @@ class CudaExecutor(Executor):
         take = self.device.empty if capturing else lambda n: self.device.arena(stream, n)
         arena = take(arena_bytes)
         self.arena_bytes = max(self.arena_bytes, arena_bytes)
-        words = [*given, *(m.address for m in self._resident.values()),
-                 *(arena.address + o for o in offsets), *dims]  # fmt: skip
+        words = [*given, *self._fixed, *(arena.address + o for o in offsets), *dims]
         old, self._last = self._last, []  # if anything fails, the next call starts anew
         self._values[: self._count] = words
         if capturing or len(self._kernels) == 1:
             for kernel in self._kernels:
                 kernel.launch(self.device, stream, words)
+            self._last = old  # what the graph holds
         elif self._kernels:
-            changed = {k for n, users in enumerate(self._users[:-1]) if not old
-                       or old[n] != words[n] for k in users}  # fmt: skip
             if not old or self._graph is None:
                 self._graph = _Graph(self.device, self._kernels, words)
-            else:
+            elif old != words:
+                pairs = zip(self._users, zip(old, words))
+                changed = {k for users, (was, now) in pairs if was != now for k in users}
                 for k in sorted(changed):
                     self._graph.patch(k, words)
             self.device.call("cuGraphLaunch", self._graph.ready, stream)

@@ -83,9 +83,7 @@ class GpuExecutor(Executor):
         odd = {n: aligned(sizes[n]) for n, a in places.items() if a % ALIGNMENT and sizes[n]}
         for name, copy in odd.items():
             ctypes.memmove(copy.ctypes.data, places[name], copy.size)
-        slots = [aligned(n) for n in self.memory.slot_bytes(*dims)]
-        for slot in slots:
-            slot[...] = PATTERN
+        slots = self._temporaries(dims)
         places |= {name: slots[slot].ctypes.data for name, slot in self.memory.slot.items()}
         self.arena_bytes = max(self.arena_bytes, sum(s.size for s in slots))
         self._run(places | {n: a.ctypes.data for n, a in odd.items()}, sizes, dims)
@@ -93,6 +91,13 @@ class GpuExecutor(Executor):
             if name not in self.constants:
                 ctypes.memmove(places[name], copy.ctypes.data, copy.size)
         return True
+
+    def _temporaries(self, dims: tuple[int, ...]) -> list[np.ndarray]:
+        """The memory of every slot."""
+        slots = [aligned(n) for n in self.memory.slot_bytes(*dims)]
+        for slot in slots:
+            slot[...] = PATTERN
+        return slots
 
     def _run(self, places: dict[str, int], sizes: dict[str, int], dims: tuple[int, ...]) -> None:
         """All kernels in order, on buffers at these addresses."""
