@@ -181,3 +181,44 @@ def test_attention_of_f32():
         np.testing.assert_allclose(np.asarray(made(*inputs)), want, tolerance, tolerance)
         used = instruction(kind) in made.compiled.program.codes[0].source
         assert used == ((kind, numerics) != ("cuda", "exact"))
+
+
+def early(case: Case, kernel: Kernel) -> tuple[Case, Kernel]:
+    """The same with tiles that are copied while the step before them is summed."""
+    assert kernel.schedule is not None
+    items = tuple(replace(i, ahead=1) if isinstance(i, Loop) and i.axis == "k" else i
+                  for i in kernel.schedule.items)  # fmt: skip
+    return case, replace(kernel, schedule=replace(kernel.schedule, items=items))
+
+
+def wide(m: int, n: int, k: int) -> tuple[Case, Kernel]:
+    """A product whose operands are copied by 16 bytes."""
+    case, kernel = early(*product(m, n, k, turned=True))
+    assert kernel.schedule is not None
+    items = [replace(i, items=(Loop(i.items[0].axis, 1, lanes=16), Loop("k", 8, lanes=4)),
+                     regs=(Reg("k", 1, "vector"),), layout=())
+             if isinstance(i, Stage) else i for i in kernel.schedule.items]  # fmt: skip
+    return case, replace(kernel, schedule=replace(kernel.schedule, items=tuple(items)))
+
+
+@kinds
+@pytest.mark.parametrize("sizes", [(64, 32, 128), (37, 21, 70), (5, 7, 0), (33, 16, 32)])
+def test_tiles_are_made_a_step_early(sizes, kind):
+    check(*early(*product(*sizes)), kind, 1e-4, 1e-3)
+    source = check(*wide(*sizes), kind, 1e-4, 1e-3).source
+    assert ("copy_16(" in source) == (kind == "cuda" and sizes[2] % 8 == 0 and sizes[1] % 2 == 0)
+
+
+def test_copies_that_are_read_too_early_are_caught():
+    case, kernel = wide(64, 32, 128)
+    code = check(case, kernel, "cuda", 1e-4, 1e-3)
+    wait, text = "cp.async.wait_group 1;", code.source
+    for change, message in (
+        (text.replace(wait, "cp.async.wait_group 2;"), "a copy has not brought yet"),
+        ("".join(text.rsplit("__syncthreads();", 1)), "brought yet|no barrier"),
+        (re.sub(r"copy_16\((\w+) \+ (\w+),", r"copy_16(\1 + \2 + 4,", text), "misaligned"),
+        (re.sub(r"copy_16\((\w+) \+ (\w+), (\w+)", r"copy_16(\1 + \2, \3 + 8192", text), "bounds"),
+    ):  # fmt: skip
+        assert change != text
+        with pytest.raises(EmulatorError, match=message):
+            launch(case, kernel, replace(code, source=change), "cuda")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from luminal.codegen.blocks import Sync
+from luminal.codegen.blocks import Copy, Sync
 from luminal.codegen.loopir import Block, For, If, Let, Load, Operand, Statement, Store, Value
 from luminal.codegen.schedule_rules import IllegalSchedule
 
@@ -74,8 +74,8 @@ class _Barriers:
         for s in _all(statement):
             if isinstance(s, Load):
                 reads.add(s.base)
-            elif isinstance(s, Store):
-                writes.add(s.base)
+            elif isinstance(s, Store | Copy):
+                writes.add(s.base if isinstance(s, Store) else s.store.base)
         return _Since(self.shared & reads, self.shared & writes)
 
     def block(self, block: Block, since: _Since) -> tuple[Block, _Since]:

@@ -6,9 +6,10 @@ but for what the vendor's compiler brings. A vector is printed lane by lane. Dec
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from luminal.codegen.barriers import inner_blocks
-from luminal.codegen.blocks import Sync
+from luminal.codegen.blocks import Arrival, Copy, Sync
 from luminal.codegen.cstyle_dialect import Dialect, held, plain, stored
 from luminal.codegen.cstyle_functions import combined, function_texts, literal
 from luminal.codegen.cstyle_values import Printer
@@ -138,6 +139,12 @@ class _Printer(Printer):
             case Fail(condition):
                 lanes = (self.lane(condition, n) for n in range(condition.lanes))
                 self.put(f"if ({' || '.join(lanes)}) error[0] = 1;")
+            case Copy() if not self.copied(s):
+                if s.load.result.name not in self.live:
+                    self.statement(s.load)
+                self.statement(replace(s.store, value=s.load.result))
+            case Arrival(left) if self.dialect.arrival:
+                self.put(self.dialect.arrival.format(left=left))
             case Sync():
                 self.put(f"{self.dialect.barrier};")
             case For():
@@ -324,6 +331,8 @@ def _mark(block: Block, live: set[str]) -> None:
                 needed = [s.offset, s.value, s.mask]
             case Fail(condition):
                 needed = [condition]
+            case Copy(a, b):
+                needed = [a.offset, a.mask, b.offset, b.mask]
             case For():
                 needed = [s.lo, s.hi, *s.yields, *(first for _, first in s.carried)]
             case If():

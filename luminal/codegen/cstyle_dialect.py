@@ -21,7 +21,8 @@ class Dialect:
     `private` those to arrays of a thread, which `align` puts at multiples of 16 bytes;
     `vector` makes one of `type` of `values`; `warp` says how many lanes `shuffle` reaches. `math`
     formats functions by name or dtype, as `{}f` for exp2f; `casts` are functions that read the bits
-    of a value as another type, `own` others that it has alone."""
+    of a value as another type, `own` others that it has alone.
+    `arrival` waits for copies, if it can copy while threads go on."""
 
     name: str
     types: Mapping[str, str]
@@ -43,6 +44,7 @@ class Dialect:
     math: Mapping[str, str]
     casts: Mapping[str, str]
     own: Mapping[str, str] = field(default_factory=dict)
+    arrival: str = ""
 
 
 def stored(dtype: DType) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from luminal.codegen.blocks import Copy
 from luminal.codegen.cstyle_dialect import Dialect, held, plain, stored
 from luminal.codegen.cstyle_functions import literal
 from luminal.codegen.loopir import Let, Literal, Load, Operand, Store, Value
@@ -166,6 +167,20 @@ class Printer:
             self.put(f"{held(s.result.dtype)} {name} = {first};")
         words = [w for words in zip(*both[:count]) for w in words] + both[count]
         self.put(f"{self.call(f'mma_{s.args[0].dtype}', *names, *words)};")
+
+    def copied(self, s: Copy) -> bool:
+        """Whether a copy is one instruction that goes on while the thread does."""
+        a, b, lanes = s.load, s.store, s.store.value.lanes
+        size = lanes * b.dtype.bits // 8
+        whole = lanes == 1 or self.width(a, lanes) == self.width(b, lanes) == lanes
+        if not self.dialect.arrival or size not in (4, 8, 16) or b.mask or not whole:
+            return False
+        if a.base not in self.dtypes or a.dtype != b.dtype or a.offset.lanes > 1:
+            return False
+        some = "true" if a.mask is None else self.lane(a.mask, 0)
+        to, source = (f"{plain(x.base)} + {self.place(x, 0)}" for x in (b, a))
+        self.put(f"{self.call(f'copy_{size}', to, source, some)};")
+        return True
 
     def vector(self, kind: str, words: list[str]) -> str:
         made = self.dialect.vector.format(type=kind, values=", ".join(words))

@@ -46,7 +46,18 @@ def _cast(source: str, target: str, instruction: str) -> str:
 }}"""
 
 
+def _copy(size: int) -> str:
+    """From global to shared memory; zeros where there is nothing to copy."""
+    return f"""
+FN void copy_{size}(void* to, const void* from, bool some) {{
+    const u32 at = (u32)__cvta_generic_to_shared(to), bytes = some ? {size} : 0;
+    asm volatile("cp.async.{"cg" if size == 16 else "ca"}.shared.global [%0], [%1], {size}, %2;"
+        : : "r"(at), "l"(from), "r"(bytes) : "memory");
+}}"""
+
+
 _OWN = {
+    **{f"copy_{n}": _copy(n) for n in (4, 8, 16)},
     "f16_f32": "\nFN f32 f16_f32(u16 x) " + _cast("u16", "f32", "cvt.f32.f16"),
     "f32_f16": "\nFN u16 f32_f16(f32 x) " + _cast("f32", "u16", "cvt.rn.f16.f32"),
     "mma_f16": _mma("f16", "m16n8k16"), "mma_bf16": _mma("bf16", "m16n8k16"),
@@ -76,4 +87,6 @@ CUDA = Dialect(
     math={"f32": "{}f", "f64": "{}"},
     casts=_CASTS,
     own=_OWN,
+    arrival='asm volatile("cp.async.commit_group;" : : : "memory"); '
+            'asm volatile("cp.async.wait_group {left};" : : : "memory");',
 )  # fmt: skip

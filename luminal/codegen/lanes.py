@@ -12,10 +12,18 @@ from functools import partial
 from itertools import chain
 from math import prod
 
-from luminal.codegen.blocks import Local
+from luminal.codegen.blocks import Arrival, Local
 from luminal.codegen.loopir import Literal, Operand, Value
 from luminal.codegen.loops import LoopBuilder
-from luminal.codegen.matrix import SIDE, LaneEvaluator, Spread, multiplied, roles
+from luminal.codegen.matrix import (
+    SIDE,
+    LaneEmitter,
+    LaneEvaluator,
+    Slots,
+    Spread,
+    multiplied,
+    roles,
+)
 from luminal.codegen.nest import Out, State, Walker
 from luminal.codegen.online import lower_online
 from luminal.codegen.reductions import Group, Reductions
@@ -121,6 +129,8 @@ class LaneWalker(Walker):
         self.roles = roles(schedule)
         self.regs: tuple[Reg, ...] = ()
         self.exact: DType | None = None
+        self.slot: tuple[int, Expr, int] | None = None
+        self.slots: dict[int, Slots] = {}
         self.arrays: dict[str, Local] = {}
         self.reductions = LaneReductions(evaluator, loops, self)
         self.staged: dict[int, list[Stage]] = {}
@@ -187,6 +197,19 @@ class LaneWalker(Walker):
             shape[inner] = shape[inner] + (0 if width % 128 else 16 // place.dtype.itemsize)
             place.shape = tuple(shape)
         elements = size(place.shape, layout).hi
+        if self.slot is not None:  # the tile of one step, of several that are kept
+            count, number, known = self.slot
+            self.slot = None
+            if known not in self.slots:
+                whole = replace(array, dtype=place.dtype, elements=elements * count)
+                self.arrays[place.name] = whole
+                self.eval.places[place.name] = self.slots[known] = Slots(
+                    place.name, place.dtype, place.shape, layout, True, axes=axes, elements=elements
+                )  # fmt: skip
+            elif place.name != self.slots[known].name:
+                del self.arrays[place.name]
+            self.slots[known].origin, self.slots[known].slot = place.origin, number
+            return replace(out, place=self.slots[known])
         self.arrays[place.name] = replace(array, dtype=place.dtype, elements=elements)
         return replace(out, place=place)
 
@@ -194,12 +217,12 @@ class LaneWalker(Walker):
         self, item: Stage, env: Mapping[Var, Expr], left: Mapping[Var, Extent], state: State
     ) -> State:  # fmt: skip
         """A stage that all threads of the block compute together, for all of its lanes."""
-        stride, self.lanes.stride = self.lanes.stride, self.lanes.threads
+        stride, self.lanes.stride, around = self.lanes.stride, self.lanes.threads, self.around
         state = replace(state, env={**state.env, **env}, left={**state.left, **left})
         terms = [self.current(n, state) for n in (item.term, *item.same)]
         schedule = Schedule(item.items, item.regs)
         made = self.stage(terms[0], state, schedule, item.layout, terms[1:])
-        self.lanes.stride = stride
+        self.lanes.stride, self.around = stride, around
         return made
 
     def without_repeats(self, loop: Loop, state: State) -> State:
@@ -305,6 +328,8 @@ class LaneGroup(Group):
 
         if loop.lanes:
             return owner.lanes.run(loop, around, values, body)
+        if loop.ahead and around.expr % loop.tile == 0:
+            return self.pipelined(loop, stages, values, (start, around), env, left, facts, rest)
         extent = extent_of(loop.tile)
         if around.expr % loop.tile != 0:
             raise IllegalSchedule(f"[schedule] {loop.axis} is not cut into whole tiles.")
@@ -314,15 +339,50 @@ class LaneGroup(Group):
 
         return owner.loops.run(ZERO, around.expr // loop.tile, values, step, loop.axis)
 
+    def pipelined(
+        self, loop: Loop, stages: Sequence[Stage], values: list[Operand], of: tuple[Expr, Extent],
+        env: Mapping[Var, Expr], left: Mapping[Var, Extent], facts: Facts, rest: tuple[Loop, ...],
+    ) -> Sequence[Operand]:  # fmt: skip
+        """The loop whose tiles are made while the step before them is summed."""
+        owner = self.owner
+        assert isinstance(owner, LaneReductions) and isinstance(owner.emit, LaneEmitter)
+        emit, walker, axis, groups = owner.emit, owner.walker, self.nest.axes[loop.axis], [self]
+        inside, count = {**left, axis: extent_of(loop.tile)}, of[1].expr // loop.tile
+
+        def at(step: Expr) -> dict[Var, Expr]:
+            return {**env, axis: of[0] + step * loop.tile}
+
+        def fill(step: Expr) -> list[Operand]:
+            emit.early = True
+            groups.append(self.after(stages, walker, at(step), inside, (2, step % 2)))
+            emit.early = False
+            return []
+
+        def step(v: Expr, carried: list[Operand]) -> Sequence[Operand]:
+            owner.loops.when(count - 2 - v, lambda: fill(v + 1))
+            emit.effect(Arrival(1))
+            for item in stages:
+                place = walker.slots[id(item)]
+                known = {**walker.around.env, **at(v)}
+                place.origin, place.slot = tuple(known[a] for a in place.axes), v % 2
+                place.write_level = emit.depth
+            return groups[-1].descend(rest, carried, at(v), inside, facts)
+
+        owner.loops.when(count - 1, lambda: fill(ZERO))
+        emit.effect(Arrival(1))
+        return owner.loops.run(ZERO, count, values, step, loop.axis)
+
     def after(
         self, stages: Sequence[Stage], walker: LaneWalker, env: Mapping[Var, Expr],
-        left: Mapping[Var, Extent],
+        left: Mapping[Var, Extent], slot: tuple[int, Expr] | None = None,
     ) -> LaneGroup:  # fmt: skip
-        """The group behind stages for the whole block: it reads what they made."""
+        """The group behind stages for the whole block: it reads what they made, in one of so many
+        slots."""
         group, state = self, walker.around
         for item in stages:
             if state is None:
                 raise IllegalSchedule("[schedule] a stage of a block needs lanes around.")
+            walker.slot = (*slot, id(item)) if slot else None
             state = walker.stage_for_block(item, env, left, state)
             change = partial(replace_terms, mapping=state.replaced[-1])
             slots = tuple((change(r), u, n) for r, u, n in group.slots)

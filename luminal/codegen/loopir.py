@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from luminal.codegen.blocks import Local, Sync
+from luminal.codegen.blocks import Arrival, Copy, Local, Sync
 from luminal.ir.dtype import DType
 
 OPS = {
@@ -142,7 +142,7 @@ class If:
     results: tuple[Value, ...] = ()
 
 
-Statement = Let | Load | Store | Prefetch | Fail | Sync | For | If
+Statement = Let | Load | Store | Prefetch | Fail | Sync | Copy | Arrival | For | If
 
 
 @dataclass(frozen=True, slots=True)

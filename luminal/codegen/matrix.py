@@ -6,12 +6,13 @@ results; a sum over a 'k' axis is then done by instructions. Knows no shape or l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from luminal.codegen.emitter import Emitter
+from luminal.codegen.blocks import Copy
+from luminal.codegen.emitter import Emitter, Key
 from luminal.codegen.evaluate import Evaluator
-from luminal.codegen.loopir import Literal, Operand, Value
+from luminal.codegen.loopir import Let, Literal, Load, Operand, Statement, Store, Value
 from luminal.codegen.memory import Place
 from luminal.codegen.reductions import Group, Slot
 from luminal.codegen.schedule_rules import IllegalSchedule
@@ -71,12 +72,55 @@ class Spread(Place):
         return found
 
 
+@dataclass(slots=True, eq=False)
+class Slots(Place):
+    """A local array for the tiles of several steps; `slot` is the one in question, over `axes`."""
+
+    axes: tuple[Var, ...] = ()
+    slot: Expr = ZERO
+    elements: int = 0
+
+    def address(self, index: tuple[Expr, ...]) -> Expr:
+        """As in `Place`, in the slot."""
+        return Place.address(self, index) + self.slot * self.elements
+
+
 class LaneEmitter(Emitter):
-    """Emits no conversion of what was converted from that type without loss."""
+    """Emits no conversion of what was converted from that type without loss. While it is `early`,
+    a store of what is loaded is a copy that may go on."""
 
     def __init__(self, dims: Iterable[Var] = ()) -> None:
         super().__init__(dims)
         self.narrow: dict[str, Operand] = {}
+        self.made: dict[str, Statement] = {}
+        self.early = False
+
+    def once(
+        self, level: int, key: Key, dtype: DType, lanes: int, make: Callable[[Value], Statement]
+    ) -> Value:  # fmt: skip
+        """As in `Emitter`."""
+
+        def kept(v: Value) -> Statement:
+            made = self.made[v.name] = make(v)
+            return made
+
+        return super().once(level, key, dtype, lanes, kept)
+
+    def effect(self, statement: Statement) -> None:
+        """As in `Emitter`."""
+        load = self._loaded(statement.value) if isinstance(statement, Store) else None
+        if self.early and load is not None and isinstance(statement, Store):
+            statement = Copy(load, statement)
+        super().effect(statement)
+
+    def _loaded(self, value: Operand) -> Load | None:
+        """The load that a value comes from as it is, or 0 where it is masked."""
+        found = self.made.get(value.name) if isinstance(value, Value) else None
+        if isinstance(found, Let) and found.op == "select":
+            load, other = self._loaded(found.args[1]), found.args[2]
+            zero = isinstance(other, Literal) and repr(other.value) in ("0", "0.0")
+            return load if load and load.mask == found.args[0] and zero else None
+        return found if isinstance(found, Load) else None
 
     def convert(self, a: Operand, dtype: DType) -> Operand:
         """As in `Emitter`."""

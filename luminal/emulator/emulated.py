@@ -215,8 +215,8 @@ def counts(
         own = [dims[v.name] for v in kernel.dims()]
         here = (v.name for v in launch.dims)
         total = launch.blocks.evaluate(dict(zip(here, own, strict=True)))
-        memory = {n: np.zeros(sizes[n] + 16, np.uint8) for n in names}
-        given = [(-(-memory[n].ctypes.data // 16) * 16, sizes[n], n in kernel.writes())
+        memory = {n: np.zeros(sizes[n] + 256, np.uint8) for n in names}
+        given = [(-(-memory[n].ctypes.data // 256) * 256, sizes[n], n in kernel.writes())
                  for n in names]  # fmt: skip
         ready, some = codes[call], min(blocks, total)
         ready.counts = Counts()

@@ -40,7 +40,7 @@ struct Job {
 enum Count { READS, WRITES, SECTORS_READ, SECTORS_WRITTEN, SHARED_ACCESSES, SHARED_CYCLES, EXCHANGES,
              PRODUCTS, BARRIERS };
 struct Mark {  // who touched a byte last, and when
-    u32 writer, write_epoch, reader, read_epoch;
+    u32 writer, write_epoch, reader, read_epoch, coming;
 };
 enum { STACK = 1 << 18, SHARED = 1 << 18, MANY = 0xffffffff };
 
@@ -49,7 +49,13 @@ alignas(128) unsigned char shared[SHARED];
 void lm_switch(void** from, void** to);
 }
 
+struct Coming {  // a copy to shared memory that has not arrived
+    u64 to, size, bytes, group;
+    const char* from;
+};
 struct Fibre {
+    std::vector<Coming> coming;
+    u64 groups = 0;
     char* stack = nullptr;
     void* context = nullptr;
     const void* site = nullptr;  // where it waits; null: it may run
@@ -133,6 +139,8 @@ static void prepare(Fibre& f) {
     f.site = nullptr;
     f.done = false;
     f.turn = 0;
+    f.groups = 0;
+    f.coming.clear();
 #if defined(__x86_64__)
     void** top = (void**)(f.stack + STACK - 64);
     *--top = nullptr;
@@ -167,7 +175,7 @@ static int released(u32 first, u32 last, bool warp_only) {
 
 static void run_block() {
     memset(shared, 0xff, job->shared_bytes);
-    for (Mark& m : shared_marks) m = Mark{MANY, 0, MANY, 0};
+    for (Mark& m : shared_marks) m = Mark{MANY, 0, MANY, 0, 0};
     ++epoch;
     for (u32 t = 0; t < job->threads; ++t) prepare(fibres[t]);
     for (;;) {
@@ -260,6 +268,9 @@ static void race(Mark& m, u64 size, bool write, bool in_block, const char* where
     u32 me = name_of();
     for (u64 i = 0; i < size; ++i) {
         Mark& k = (&m)[i];
+        if (k.coming)
+            fail("%s of byte %llu of %s, which a copy has not brought yet", write ? "write" : "read",
+                 (unsigned long long)(offset + i), where);
         bool old = in_block || k.writer / job->threads == me / job->threads;
         if (k.writer != MANY && k.writer != me && !(old && k.write_epoch < epoch))
             fail("%s of byte %llu of %s, which thread %u wrote with no barrier in between",
@@ -336,11 +347,11 @@ int lm_run(Job* given) {
     if (fibres.size() < job->threads) fibres.resize(job->threads);
     for (auto& s : slots) s.resize(job->threads);
     for (auto& o : operands) o.resize(job->threads);
-    shared_marks.assign(job->shared_bytes, Mark{MANY, 0, MANY, 0});
+    shared_marks.assign(job->shared_bytes, Mark{MANY, 0, MANY, 0, 0});
     marks.assign(job->range_count, {});
     for (u64 r = 0; r < job->range_count; ++r)
         if (job->ranges[r].writable && !job->ranges[r].shared_word)
-            marks[r].assign(job->ranges[r].size, Mark{MANY, 0, MANY, 0});
+            marks[r].assign(job->ranges[r].size, Mark{MANY, 0, MANY, 0, 0});
     for (block = 0; block < job->blocks && !failed; ++block) {
         run_block();
         if (job->counts) settle();
@@ -415,6 +426,34 @@ static void mma(const char* kind, u32 size, void** args, const void* site) {
     for (u32 n = 0; n < 4; ++n) memcpy(args[n], &made[n], 4);
 }
 
+static void copy(u64 to, const char* from, u64 size, u64 bytes, const void* site) {
+    check(shared + to, size, true, true, site);
+    if (bytes) check((void*)from, bytes, false, true, site);
+    memset(shared + to, 0xff, size);
+    for (u64 i = 0; i < size; ++i) shared_marks[to + i].coming = 1;
+    fibres[current].coming.push_back(Coming{to, size, bytes, fibres[current].groups, from});
+}
+
+static void arrive(u64 left) {
+    Fibre& f = fibres[current];
+    std::vector<Coming> rest;
+    for (const Coming& c : f.coming) {
+        if (c.group + left >= f.groups) {
+            rest.push_back(c);
+            continue;
+        }
+        memset(shared + c.to, 0, c.size);
+        memcpy(shared + c.to, c.from, c.bytes);
+        for (u64 i = 0; i < c.size; ++i) {
+            Mark& m = shared_marks[c.to + i];
+            m.coming = 0;
+            m.writer = name_of();
+            m.write_epoch = epoch;
+        }
+    }
+    f.coming = rest;
+}
+
 // An instruction in the text of a kernel, on the addresses of its operands.
 void lm_asm(const char* text, void** given, u32 count, const void* site) {
     char kind[8] = "";
@@ -431,6 +470,13 @@ void lm_asm(const char* text, void** given, u32 count, const void* site) {
         mma(kind, size, args, site);
     else if (!strncmp(text, "cvt.rna.tf32.f32 ", 17) && used == 2)
         *(u32*)args[0] = (*(u32*)args[1] + 0x1000u) & ~0x1fffu;
+    else if (sscanf(text, "cp.async.c%*[ag].shared.global [%%0], [%%1], %u, %%2;", &size) == 1 &&
+             used == 3)
+        copy(*(u32*)args[0], *(const char**)args[1], size, *(u32*)args[2], site);
+    else if (!strcmp(text, "cp.async.commit_group;"))
+        ++fibres[current].groups;
+    else if (sscanf(text, "cp.async.wait_group %u;", &size) == 1)
+        arrive(size);
     else if (!strncmp(text, "cvt.f32.f16 ", 12) && used == 2)
         *(float*)args[0] = *(_Float16*)args[1];
     else if (!strncmp(text, "cvt.rn.f16.f32 ", 15) && used == 2)

@@ -237,9 +237,15 @@ def _tiled(
         stages = [o.stage(facts, k, block, depth) for o in (rows, columns)]
         role = "vector" if columns.axis.extent % tile == 0 else "unroll"
         regs = (Reg(rows.axis.name, 1, "unroll"), Reg(columns.axis.name, 1, role))
-        items = (*grid, *lanes, *outer, Loop(k.name, depth), *stages, Loop(k.name, 1))
+        steps = Loop(k.name, depth, ahead=_ahead(facts))
+        items = (*grid, *lanes, *outer, steps, *stages, Loop(k.name, 1))
         filled = blocks >= facts.target.cores
         yield Schedule(items, regs), 1.0 / tile - 1.0 if filled else 0.1 * tile - 0.4
+
+
+def _ahead(facts: Facts) -> int:
+    """How many steps before its turn a tile is copied: where copies go on while threads do."""
+    return int(facts.target.kind == "cuda" and bool(facts.target.matrix))
 
 
 def _matrices(
@@ -265,9 +271,10 @@ def _matrices(
         lanes = [Loop(a.name, n // w, lanes=w) for (a, n), w in zip(size.items(), warps) if w > 1]
         stages = [o.rows(facts, k, size[o.axis], depth, threads) for o in (rows, columns)]
         regs = (Reg(rows.axis.name, 1, "m"), Reg(columns.axis.name, 1, "n"), Reg(k.name, 1, "k"))
+        steps = Loop(k.name, depth, ahead=_ahead(facts))
         filled = blocks >= facts.target.cores
         cost = -1.5 - 0.5 * prod(tiles) / 16384 if filled else -1.5 + prod(tiles) / 16384
-        yield Schedule((*grid, *lanes, *outer, Loop(k.name, depth), *stages), regs), cost
+        yield Schedule((*grid, *lanes, *outer, steps, *stages), regs), cost
 
 
 def _operand(
