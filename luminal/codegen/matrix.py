@@ -203,6 +203,8 @@ class _Product:
         paired = any(isinstance(evaluator.places[t.buffer], Spread) for t in loads)
         # neighbours along the sum in one thread: all in a row, or pairs as results lie
         self.width = 2 if paired or matrix.across else matrix.k // 4
+        whole = self.width == matrix.k // 4 and not matrix.across and self.steps % 2 == 0
+        self.joint = 2 if whole else 1  # instructions that one access of 16 bytes serves
         self.left, self.right = self._operand(False), self._operand(True)
 
     def _operand(self, right: bool) -> Tile:
@@ -211,7 +213,10 @@ class _Product:
         new = Tile(dict(t.base), dict(t.left), dict(t.env), t.registers)
         new.lane, new.lane_axis = t.lane, t.lane_axis
         across = right and self.matrix.across
-        for tile, count in ((self.matrix.k, self.steps), (SIDE, self.parts)):
+        for tile, count in (
+            (self.matrix.k * self.joint, self.steps // self.joint),
+            (SIDE, self.parts),
+        ):
             var = Var(f"k{len(new.registers)}", 0, max(0, count - 1))
             new.registers += (Register(var, self.axis, count, tile, "unroll"),)
             new.env[self.axis] = new.env[self.axis] + to_expr(var) * tile
@@ -221,9 +226,10 @@ class _Product:
         if right and t.lane is not None:
             j = t.registers[self.columns].axis
             new.env[j] = new.env[j] - t.lane - e.columns * 2 + e.rows
-        new.lane, new.lane_axis = Var("klane", 0, self.width - 1), self.axis
-        self.emit.variables[new.lane] = self.emit.let("lanes", (), i64, self.width)
-        new.env[self.axis] = new.env[self.axis] + e.columns * self.width + to_expr(new.lane)
+        width = self.width * self.joint
+        new.lane, new.lane_axis = Var("klane", 0, width - 1), self.axis
+        self.emit.variables[new.lane] = self.emit.let("lanes", (), i64, width)
+        new.env[self.axis] = new.env[self.axis] + e.columns * width + to_expr(new.lane)
         return new
 
     @property
@@ -232,9 +238,14 @@ class _Product:
 
     def words(self, t: Term, tile: Tile, u: Replica, step: int) -> list[Operand]:
         """What a thread holds of a factor for one instruction."""
+        step, which = divmod(step, self.joint)
         made = (self.eval.value(t, tile, (*u, step, p)) for p in range(self.parts))
         found = [self.emit.convert(v, self.matrix.operand) for v in made]
-        return [self.emit.splat(v, tile.lanes) for v in found]
+        found = [self.emit.splat(v, tile.lanes) for v in found]
+        if self.joint == 1:
+            return found
+        lanes = tuple(range(which * self.width, (which + 1) * self.width))
+        return [self.emit.let("shuffle", (v, v), v.dtype, self.width, lanes) for v in found]
 
     def add(self, sums: dict[Slot, Operand]) -> None:
         """All products of the tile, added to the sums."""
