@@ -16,10 +16,12 @@ import luminal
 from luminal.compiler import compile_graph
 from luminal.config import Config
 from luminal.errors import ArgumentError, DeviceError, DTypeError, OutOfRangeError, ShapeError
+from luminal.explanation.facts import kernel_facts
 from luminal.frontend import functional as F
 from luminal.ir.dtype import bf16, f32
 from luminal.ir.expr import Var, const, dim
 from luminal.ir.graph import ConstantData, Output
+from luminal.llm import load, runner
 from luminal.runtime import cuda, cuda_executor, nvrtc
 from luminal.runtime.cuda import CudaDevice
 from luminal.runtime.cuda_executor import CudaExecutor
@@ -30,6 +32,7 @@ from tests.gpu_case import needs_compiler
 from tests.graph_builder import GraphBuilder
 from tests.random_cases import graph_of, make_inputs
 from tests.random_graphs import random_case
+from tests.tiny_models import decoder_bytes
 
 pytestmark = needs_compiler
 RNG = np.random.default_rng(0)
@@ -320,6 +323,68 @@ def test_weights_are_copied_once(gpu):
     assert gpu.driver.calls["cuMemcpyHtoDAsync"] == before + 1  # x alone
     made.executor.rebind({"w": w * 2})
     close(made(x), [x + w * 2])
+    w[...] = 3
+    made.executor.rebind({"w": w})
+    close(made(x), [x + 3])
+    w[...] = 4  # a change inside of an array
+    made.executor.rebind({"w": w})
+    close(made(x), [x + 4])
+
+
+def test_a_decoder_generates_the_tokens_of_the_cpu(gpu, tmp_path, monkeypatch):
+    """Its caches stay on the device, also when they grow."""
+    path = tmp_path / "model.gguf"
+    path.write_bytes(decoder_bytes())
+    monkeypatch.setattr(runner, "_FIRST_CAPACITY", 6)
+    tokens = []
+    for name in ("cpu", "cuda"):
+        monkeypatch.setenv("LUMINAL_DEVICE", name)
+        model = load(path, search="off")
+        tokens.append(list(model.generate([3, 9, 27, 17, 51], 4, stop_at_eos=False)))
+    assert tokens[0] == tokens[1]
+
+
+def test_facts_about_kernels(gpu):
+    x, w = normal(5, 12), normal(12, 9)
+    found = kernel_facts(compiled(two_kernels, (x, w)).compiled)
+    assert [f.time_us for f in found] == [1.0] * len(found)
+
+
+def test_the_real_bindings_take_such_arguments():
+    """Without a driver they read their arguments, and only then look for it."""
+    d = pytest.importorskip("cuda.bindings.driver")
+    try:
+        if d.cuInit(0)[0] == 0:
+            pytest.skip("there is a driver")
+    except RuntimeError as error:
+        missing = type(error)
+    attribute = d.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE
+    shared = d.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+    threshold = d.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+    f, node, graph = d.CUfunction(5), d.CUgraphNode(5), d.CUgraph(5)
+    ready, p, event = d.CUgraphExec(5), d.CUDA_KERNEL_NODE_PARAMS(), d.CUevent(5)
+    p.func, p.kernelParams, p.extra, p.gridDimX = f, 64, 0, 3
+    for call, *args in (
+        (d.cuDriverGetVersion,), (d.cuDeviceGet, 0), (d.cuDevicePrimaryCtxRetain, d.CUdevice(0)),
+        (d.cuDeviceGetAttribute, attribute, d.CUdevice(0)), (d.cuCtxPushCurrent, d.CUcontext(5)),
+        (d.cuCtxPopCurrent,), (d.cuModuleLoadData, b"cubin"),
+        (d.cuModuleGetFunction, d.CUmodule(5), b"name"), (d.cuFuncSetAttribute, f, shared, 60000),
+        (d.cuStreamCreate, 1), (d.cuStreamSynchronize, 7), (d.cuStreamIsCapturing, 0),
+        (d.cuMemAllocAsync, 16, 7), (d.cuMemFreeAsync, 64, 7), (d.cuMemHostAlloc, 4096, 3),
+        (d.cuDeviceGetDefaultMemPool, d.CUdevice(0)),
+        (d.cuMemPoolSetAttribute, d.CUmemoryPool(5), threshold, d.cuuint64_t((1 << 64) - 1)),
+        (d.cuMemcpyHtoDAsync, 64, 64, 4, 7), (d.cuMemcpyDtoHAsync, 64, 64, 4, 7),
+        (d.cuMemcpyDtoDAsync, 64, 64, 4, 7),
+        (d.cuLaunchKernel, f, 1, 1, 1, 32, 1, 1, 0, 7, 64, 0), (d.cuGraphCreate, 0),
+        (d.cuGraphAddKernelNode, graph, [node], 1, p), (d.cuGraphAddKernelNode, graph, [], 0, p),
+        (d.cuGraphInstantiate, graph, 0), (d.cuGraphExecKernelNodeSetParams, ready, node, p),
+        (d.cuGraphNodeSetEnabled, ready, node, 1), (d.cuGraphLaunch, ready, 7),
+        (d.cuGraphExecDestroy, ready), (d.cuGraphDestroy, graph), (d.cuEventCreate, 0),
+        (d.cuEventRecord, event, 7), (d.cuEventSynchronize, event), (d.cuEventDestroy, event),
+        (d.cuEventElapsedTime, event, event),
+    ):  # fmt: skip
+        with pytest.raises(missing):
+            call(*args)
 
 
 def test_many_shapes_are_remembered(with_torch, monkeypatch):

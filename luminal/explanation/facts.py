@@ -188,6 +188,10 @@ def _times(compiled: Compiled, env: Mapping[str, int]) -> list[float]:
     wanted += [executor.outputs[n].buffer for n in executor.fresh]
     arrays = [np.zeros(_count(b, env), b.dtype.np) for b in wanted]
     pointers = [a.ctypes.data for a in arrays]
+    if (device := getattr(executor, "device", None)) is not None:
+        with device:
+            held = [device.upload(a) for a in arrays]
+        pointers = [memory.address for memory in held]
     count = len(plan.inputs)
     dims = tuple(env[v.name] for v in plan.dims)
     return executor.time_us(pointers[:count], pointers[count:], dims, repeats=5)

@@ -58,6 +58,7 @@ class Runner:
         self._cache_pointers: list[int] = []
         self._table_pointers: list[int] = []
         self._table_row_bytes = 0
+        self._lent: list[tuple[int, object]] = []
 
     @property
     def threads(self) -> int:
@@ -83,25 +84,32 @@ class Runner:
         The cache must hold the `start` tokens before them; it holds these ones afterwards.
         """
         count = len(ids)
-        self._grow(start + count)
+        program = self.program(single=count == 1)
+        device = getattr(program.executor, "device", None)
+        self._grow(start + count, device)
         tokens = np.asarray(ids, np.int64)
         rows = np.arange(0 if all_rows else count - 1, count, dtype=np.int64)
         logits = np.empty((len(rows), self.config.vocab), np.float32)
-        program = self.program(single=count == 1)
         sizes = {"n_past": start, "n_q": count, "n_rows": len(rows)}
-        inputs = [tokens.ctypes.data, rows.ctypes.data, tokens.ctypes.data]
+        held = [_lend(device, a) for a in (tokens, rows, logits)]
+        inputs = [held[0][0], held[1][0], held[0][0]]
         inputs += [table + start * self._table_row_bytes for table in self._table_pointers]
         program.run_pointers(
             [*inputs, *self._cache_pointers],
-            [logits.ctypes.data],
+            [held[2][0]],
             tuple(sizes[dim.name] for dim in program.plan.dims),
         )
+        if device is not None:
+            _fetch(device, [logits], [held[2][0]])
+            program.executor.synchronize()  # type: ignore[attr-defined]
         return logits
 
-    def _grow(self, tokens: int) -> None:
+    def _grow(self, tokens: int, device: Any = None) -> None:
         """Makes room for so many tokens, at most those of the context."""
         if tokens <= self._capacity:
             return
+        if device is not None:
+            _fetch(device, self._caches, self._cache_pointers)
         wanted = max(_FIRST_CAPACITY, 2 * self._capacity, tokens)
         self._capacity = min(wanted, max(self._n_ctx, tokens))
         shape = (self._capacity, self.config.n_kv_heads, self.config.head_dim)
@@ -110,7 +118,8 @@ class Runner:
             self._caches.append(np.zeros(shape, np.float32))
             if old:
                 self._caches[index][: len(old[index])] = old[index]
-        self._cache_pointers = [cache.ctypes.data for cache in self._caches]
+        lent = [_lend(device, cache) for cache in self._caches]
+        self._cache_pointers = [address for address, _ in lent]
         tables = self._table.tables(0, self._capacity)
         local = (
             tables
@@ -118,7 +127,9 @@ class Runner:
             else self._local_table.tables(0, self._capacity)
         )
         self._rotations = [*tables, *local]
-        self._table_pointers = [table.ctypes.data for table in self._rotations]
+        lent += [_lend(device, table) for table in self._rotations]
+        self._table_pointers = [address for address, _ in lent[len(self._caches) :]]
+        self._lent = lent
         self._table_row_bytes = tables[0][0].nbytes
 
     def program(self, single: bool) -> Compiled:
@@ -171,3 +182,20 @@ class Runner:
         order = [inputs.ids, inputs.rows, past, *tables]
         order += [tensor for pair in caches for tensor in pair]
         return to_graph(outputs, order), hints, dict(declared.arrays)
+
+
+def _lend(device: Any, array: np.ndarray) -> tuple[int, object]:
+    """Where a program finds an array, and what keeps it there: itself, or a copy on a device."""
+    if device is None:
+        return array.ctypes.data, array
+    with device:
+        memory = device.upload(array)
+    return memory.address, memory
+
+
+def _fetch(device: Any, arrays: Sequence[np.ndarray], addresses: Sequence[int]) -> None:
+    """Fills arrays from a device."""
+    with device:
+        for array, address in zip(arrays, addresses, strict=True):
+            device.download(array, address)
+        device.synchronize()

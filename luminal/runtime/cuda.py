@@ -164,8 +164,8 @@ class CudaDevice:
     # ---- kernels
 
     def compile(self, source: str) -> bytes:
-        """The cubin of a text."""
-        return nvrtc.compile_cubin(source, self.target.cpu)[0]
+        """The cubin of a text; other versions of NVRTC may warn of it."""
+        return nvrtc.compile_cubin(source, self.target.cpu, ())[0]
 
     def load(self, code: bytes, name: str, shared_bytes: int = 0) -> Any:
         """A function that can be launched. It stays loaded: a name stands for one text."""

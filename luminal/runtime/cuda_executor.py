@@ -37,12 +37,12 @@ class CudaExecutor(Executor):
         super().__init__(program, objects, 1)
 
     def rebind(self, weights: Mapping[str, np.ndarray]) -> None:
-        """As in `Executor`; copies to the device what is new."""
-        old = self.constants
+        """As in `Executor`; copies these to the device."""
         super().rebind(weights)
+        data = {b.name: b.data.name for b in self.program.plan.buffers if b.data is not None}
         with self.device:
             self._resident = {
-                n: self._resident[n] if n in old and old[n] is a else self.device.upload(a)
+                n: self.device.upload(a) if data[n] in weights else self._resident[n]
                 for n, a in self.constants.items()
             }
             self.device.synchronize()

@@ -5,6 +5,7 @@ In: text, an architecture. Out: a cubin, and how many registers and bytes it tak
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,8 @@ try:
     from cuda.bindings import nvrtc  # type: ignore[import-not-found]
 except ImportError:
     nvrtc: Any = None
-OPTIONS = ("--std=c++17", "-default-device", "--ptxas-options=-v", "-Werror=all-warnings")
+OPTIONS = ("--std=c++17", "-default-device", "--ptxas-options=-v")
+STRICT = ("-Werror=all-warnings",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +43,15 @@ def version() -> str:
     return "{}.{}".format(*_values(nvrtc.nvrtcVersion())) if available() else ""
 
 
-def compile_cubin(source: str, architecture: str) -> tuple[bytes, str]:
+def compile_cubin(
+    source: str, architecture: str, extra: Sequence[str] = STRICT
+) -> tuple[bytes, str]:
     """The cubin of a text for 'sm_90a' or the like, and the compiler's log."""
     if nvrtc is None:
         raise DeviceError("[cuda] NVRTC is missing. Got no cuda-bindings; expected it. Try "
                           "pip install 'luminal[cuda]'.")  # fmt: skip
     program = _value(nvrtc.nvrtcCreateProgram(source.encode(), b"kernel.cu", 0, [], []))
-    options = [o.encode() for o in (*OPTIONS, f"--gpu-architecture={architecture}")]
+    options = [o.encode() for o in (*OPTIONS, *extra, f"--gpu-architecture={architecture}")]
     status, *_ = nvrtc.nvrtcCompileProgram(program, len(options), options)
     log = b" " * _value(nvrtc.nvrtcGetProgramLogSize(program))
     nvrtc.nvrtcGetProgramLog(program, log)
