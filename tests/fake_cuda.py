@@ -46,7 +46,7 @@ ENUMS = (CUresult, CUdevice_attribute, CUfunction_attribute, CUmemPool_attribute
          CUstreamCaptureStatus)  # fmt: skip
 H100_FACTS = {16: 132, 36: 2_619_000, 37: 5120, 38: 50 << 20, 75: 9, 76: 0, 97: 227 << 10}
 MOST_BLOCKS, MOST_THREADS, PLAIN_SHARED = (1 << 31) - 1, 1024, 48 << 10
-PARAMETERS = re.compile(r"\bvoid\s(?:__launch_bounds__\((\d+)\)\s)?\w+\(([^)]*)\)")
+KERNEL = re.compile(r"__global__\svoid\s(?:__launch_bounds__\((\d+)\)\s)?(\w+)\(([^)]*)\)")
 
 
 class CUDA_KERNEL_NODE_PARAMS:
@@ -430,10 +430,9 @@ class FakeNvrtc:
     def nvrtcCompileProgram(self, prog, numOptions, options):
         assert numOptions == len(options) and b"--gpu-architecture=sm_90a" in options
         self.compiled += 1
-        bounds, parameters = PARAMETERS.search(prog["text"]).groups()
+        bounds, name, parameters = KERNEL.search(prog["text"]).groups()
         kinds = ["size" if "*" not in p else "read" if "const" in p else "written"
                  for p in parameters.split(",")]  # fmt: skip
-        name = re.search(r"\b(\w+)\($", prog["text"][: prog["text"].index(parameters)])[1]
         code = self.compile_library(prog["text"])
         prog["cubin"] = pickle.dumps((name, int(bounds or 0), kinds, code))
         return (0,)
