@@ -226,8 +226,8 @@ def test_copies_that_are_read_too_early_are_caught():
 
 
 def test_no_banks_conflict():
-    """Tiles of products of halves go to shared memory and back by 16 bytes in 4 cycles, the least."""
-    a = np.zeros((128, 64), np.float16)
+    """Tiles of products of halves go to shared memory and back by 16 bytes in 4 cycles."""
+    a = np.zeros((2048, 64), np.float16)
     made = luminal.compile(lambda a, b: a @ b.transpose(0, 1), [a, a], search="off",
                            device="cuda-emulated")  # fmt: skip
     (found,) = emulator.counts(made.compiled.program, blocks=1)
