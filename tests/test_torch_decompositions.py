@@ -220,3 +220,49 @@ def test_one_hot_checks_its_classes():
     check(lambda i: F.one_hot(i, 5), torch.tensor([0, 4, 2]))
     with pytest.raises(RuntimeError, match="smaller than num_classes"):
         compiled(lambda i: F.one_hot(i, 3))(torch.tensor([0, 4, 2]))
+
+
+def test_margins_of_labels_before_the_first_end():
+    labels = torch.tensor([[0, 1, -1, 0, 0], [4, 4, 2, -1, -1], [-1, 2, 0, 0, 0], [4, 3, 2, 1, 0]])
+    for reduction in ("none", "sum", "mean"):
+
+        def loss(x, target, r=reduction):
+            return F.multilabel_margin_loss(x, target, reduction=r)
+
+        check(loss, torch.randn(4, 5), labels)
+        check(loss, torch.randn(5), labels[0])
+        x = torch.randn(4, 5).requires_grad_()
+        y = x.detach().clone().requires_grad_()
+        compiled(loss)(x, labels).sum().backward()
+        loss(y, labels).sum().backward()
+        torch.testing.assert_close(x.grad, y.grad)
+
+
+def test_operators_on_lists_of_tensors():
+    lists = [[torch.rand(2, 3) + k, torch.rand(4) + k, torch.rand(3, 2).t() + k] for k in (1, 2, 3)]
+
+    def together(x, y, z):
+        numbers = [2, 0.5, 1.5]
+        return (
+            torch._foreach_add(x, y, alpha=2), torch._foreach_mul(x, numbers),
+            torch._foreach_addcdiv(x, y, z, 0.5), torch._foreach_addcmul(x, y, z, numbers),
+            torch._foreach_lerp(x, y, 0.25), torch._foreach_norm(x), torch._foreach_sqrt(x),
+            torch._foreach_maximum(x, 1.5), torch._foreach_pow(2.0, y), torch._foreach_div(x, z),
+        )  # fmt: skip
+
+    check(together, *lists)
+
+
+def test_steps_of_optimisers():
+    def steps(wrap):
+        torch.manual_seed(0)
+        model = torch.nn.Linear(4, 3)
+        optimiser = torch.optim.AdamW(model.parameters(), 0.1, foreach=True)
+        step = wrap(optimiser.step)
+        for k in range(3):
+            optimiser.zero_grad()
+            model(torch.full((2, 4), k + 1.0)).pow(2).mean().backward()
+            step()
+        return model.state_dict()
+
+    torch.testing.assert_close(steps(compiled), steps(lambda f: f))

@@ -63,3 +63,18 @@ def test_update_in_place(f):
         torch.testing.assert_close(run(a), f(b), rtol=1e-4, atol=1e-4)
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
     assert luminal.torch.reports()[0].kernels > 0
+
+
+def test_set_to_an_input_that_is_then_written():
+    def take(x):
+        y = torch.empty(0)
+        y.set_(x)
+        y.add_(1)
+        return y
+
+    torch._dynamo.reset()
+    run = torch.compile(take, backend=luminal.torch.backend, options={"fallback": "silent"})
+    x = torch.zeros(3)
+    y = run(x)
+    assert y.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
+    assert torch.equal(x, torch.ones(3))

@@ -192,3 +192,19 @@ def test_models_compile_once(name):
     build, inputs = SMALL[name]
     sizes = [(1, 1), (2, 9), (9, 1), (1, 5), (3, 3), (8, 2), (4, 4), (7, 7), (5, 6), (6, 8)]
     assert run_sizes(models.settle(build()), inputs, sizes) == 1
+
+
+def test_places_that_depend_on_numbers_alone():
+    """Symbols that occur in no shape, only in where views look."""
+
+    def write(cache, x, p):
+        cache[:, p : p + x.shape[1]] = x
+        return cache[:, : p + x.shape[1]].sum(1), cache[:, p] * 2
+
+    options = {"search": "off", "cache": "off", "fallback": "error"}
+    run = torch.compile(write, backend=luminal.torch.backend, options=options)
+    mine, theirs = torch.zeros(2, 8, 3), torch.zeros(2, 8, 3)
+    for p in range(5):
+        x = torch.randn(2, 1, 3)
+        torch.testing.assert_close(run(mine, x, p), write(theirs, x, p))
+        torch.testing.assert_close(mine, theirs)

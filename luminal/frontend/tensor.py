@@ -356,5 +356,9 @@ def to_graph(
         name = names[position] if names else f"out{position}"
         updates = out.target.source.name if isinstance(out, Update) else ""
         results.append(Output(name, Edge(numbers[id(target.source)], target.index_map), updates))
-    found = {v: None for n in nodes for d in n.shape for v in sorted(d.variables(), key=repr)}
+    views = [e.view for e in (*(e for n in nodes for e in n.inputs), *(r.edge for r in results))]
+    exprs = [d for n in nodes for d in n.shape]
+    exprs += [e for v in views for e in (*v.shape, *v.index, *v.valid)]
+    axes = {a for v in views for a in axes_of(v.shape)}
+    found = {v: None for e in exprs for v in sorted(e.variables() - axes, key=repr)}
     return Graph(tuple(nodes), tuple(results), tuple(found))

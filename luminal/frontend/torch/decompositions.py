@@ -14,6 +14,7 @@ from torch._decomp import core_aten_decompositions, get_decompositions
 
 from luminal.frontend.torch import (
     bags,
+    foreach,
     grouped,
     matrices,
     polynomials,
@@ -28,7 +29,7 @@ __all__ = ["table"]
 
 _FAULTY = (
     "std", "std_mean",  # overflow in f32, where eager accumulates in double
-    "roll",  # loses the strides
+    "roll", "select_scatter",  # lose the strides
     "bernoulli", "cauchy", "exponential", "geometric", "log_normal", "normal", "uniform",
     "cauchy_", "exponential_", "geometric_", "log_normal_", "normal_", "uniform_",  # other numbers
     "index_add", "index_add_", "index_copy", "index_copy_",  # accept indices that eager refuses
@@ -67,7 +68,7 @@ def _builtin() -> dict[torch._ops.OperatorBase, Callable[..., object]]:
     found[aten._scaled_dot_product_flash_attention_for_cpu.default] = sdpa.forward
     found[aten._scaled_dot_product_flash_attention_for_cpu_backward.default] = sdpa.backward
     found[aten.grid_sampler_2d.default] = _grid_sampler_2d
-    for module in (special, polynomials, matrices, windows, bags):
+    for module in (special, polynomials, matrices, windows, bags, foreach):
         found |= module.table()
     found[aten._transformer_encoder_layer_fwd.default] = encoder_layer
     return found | strides.table(found)

@@ -16,6 +16,7 @@ from torch._prims_common import suggest_memory_format
 from torch.fx import GraphModule, Node
 
 from luminal.frontend.torch import sdpa
+from luminal.frontend.torch.losses import multilabel_margin_loss
 from luminal.frontend.torch.strides import laid_out_like
 
 __all__ = ["interpolate", "prepass", "writes"]
@@ -43,6 +44,9 @@ def prepass(gm: GraphModule) -> str | None:
     for node in list(gm.graph.nodes):
         if node.op == "call_method" and node.target == "unfold" and mutates:
             return "in-place write in a graph with Tensor.unfold"
+        if node.op == "call_method" and node.target == "set_" and _of_input(gm, node.args[-1]):
+            if any(_writes(n) for n in gm.graph.nodes if n is not node):
+                return "a write in a graph where set_ takes an input's memory"
         if _writes(node) and node.target not in _METADATA and _is_spread(node.args[0]):
             if node.op != "call_method" or node.target not in _ALIKE:
                 return "a write into an expanded tensor"
@@ -54,14 +58,29 @@ def prepass(gm: GraphModule) -> str | None:
         if _is_inactive_dropout(node):
             node.replace_all_uses_with(node.args[0])
             gm.graph.erase_node(node)
-        elif node.target is F.interpolate:
-            node.target = interpolate
+        elif node.target in _OURS:
+            node.target = _OURS[node.target]
         elif node.target is F.scaled_dot_product_attention and _is_elsewhere(node):
             node.target = attention
         elif node.target is F.one_hot:
             _make_contiguous(gm, node)
     gm.recompile()
     return None
+
+
+def _of_input(gm: GraphModule, source: object) -> bool:
+    """True of an input, or a view that may be one of an input."""
+    example = source.meta.get("example_value") if isinstance(source, Node) else None
+    if not isinstance(example, Tensor) or example.layout != torch.strided:
+        return False
+    places = [n.meta.get("example_value") for n in gm.graph.find_nodes(op="placeholder")]
+    storages = {
+        t.untyped_storage()._cdata
+        for t in places
+        if isinstance(t, Tensor) and t.layout == torch.strided
+    }
+    known = source.op == "placeholder" or example._is_view()  # type: ignore[union-attr]
+    return known and example.untyped_storage()._cdata in storages
 
 
 def _is_spread(target: object) -> bool:
@@ -182,3 +201,6 @@ def interpolate(
 def _sources(count: int, step: float, extent: int, device: torch.device) -> Tensor:
     positions = torch.arange(count, device=device, dtype=torch.float32) * step
     return positions.floor().to(torch.int64).clamp(max=extent - 1)
+
+
+_OURS = {F.interpolate: interpolate, F.multilabel_margin_loss: multilabel_margin_loss}

@@ -122,6 +122,11 @@ def _roll(x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> object:
     return x
 
 
+def _power_of_number(base: float, x: Tensor) -> object:
+    """As ATen, whose result is contiguous."""
+    return NotImplemented if x.is_contiguous() else torch.pow(base, x.contiguous())
+
+
 def _channel_shuffle(x: Tensor, groups: int) -> Tensor:
     shuffled = x.unflatten(1, (groups, -1)).transpose(1, 2).flatten(1, 2)
     return laid_out_like(shuffled, x)
@@ -154,5 +159,6 @@ def table(
         aten.grid_sampler_3d.default: _keeping(found[aten.grid_sampler_3d.default], last=False),
         torch.ops.prims.copy_strided.default: _copy_strided,
         aten.roll.default: _roll,
+        aten.pow.Scalar: _power_of_number,
         aten.channel_shuffle.default: _channel_shuffle,
     }

@@ -258,6 +258,11 @@ def _addcmul(call: Call, x: Tensor, a: Tensor, b: Tensor, value: float = 1) -> T
     return F.add(cast(x, call.dtype), product, alpha=value)
 
 
+@op("prims::fma")
+def _fma(call: Call, a: Tensor, b: Operand, x: Tensor) -> Tensor:
+    return F.add(F.mul(cast(a, call.dtype), as_dtype(b, call.dtype)), cast(x, call.dtype))
+
+
 @op("_to_copy", "_to_copy.default", "to.dtype")
 def _to_copy(call: Call, x: Tensor, *args: object, **kwargs: object) -> Tensor:
     return convert(x, call.dtype)
