@@ -130,7 +130,8 @@ def sum_of_powers(graph: EGraph, node: Choice) -> Iterator[int]:
     settled: Form | None = {}
     if whole is None and rest is not None:
         left = {} if free is None else linear(graph, free)
-        settled, whole = _settled(graph, left, linear(graph, rest), node.axes), graph.times_constant(rest)
+        settled = _settled(graph, left, linear(graph, rest), node.axes)
+        whole = graph.times_constant(rest)
     if whole is None:
         return
     x, scale = exponent(graph, *whole)
