@@ -372,6 +372,9 @@ def test_problems(exported, tmp_path):
         luminal.build(exported, tmp_path / "a.o", weights="inside")
     with pytest.raises(ArgumentError, match="no such folder"):
         luminal.build(exported, tmp_path / "none" / "a.o")
+    with pytest.raises(ArgumentError, match="cannot write .*taken.o"):
+        (tmp_path / "taken.o").mkdir()
+        luminal.build(exported, tmp_path / "taken.o")
     with pytest.raises(WeightsError, match="no exported model"):
         (tmp_path / "x.gguf").write_bytes(b"GGUF" + bytes(100))
         luminal.build(tmp_path / "x.gguf", tmp_path / "a.o")

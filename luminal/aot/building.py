@@ -76,7 +76,13 @@ def build(
         Path(output) if output else Path(f"lib{name}{suffix}" if shared_library else f"{name}.o")
     )
     made = _Library(container, program, sources, name, weights == "embed")
-    return made.write(output, shared_library)
+    try:
+        return made.write(output, shared_library)
+    except OSError as error:
+        raise ArgumentError(
+            f"[build] cannot write {error.filename or output}. Got {error.strerror}; expected a "
+            f"writeable folder. Try another output with -o."
+        ) from None
 
 
 def _identifier(name: str) -> str:

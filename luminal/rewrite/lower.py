@@ -7,6 +7,7 @@ splits. Decides nothing: `cuts.py` chose the cuts."""
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import reduce
+from math import inf
 
 from luminal.ir import PRIMITIVES, DType, Edge, Graph, Node, Term, boolean, f32, substitute
 from luminal.ir import term as terms
@@ -134,9 +135,17 @@ class Lowering:
         if node.op == "Copy":
             return args[0]
         op = "max" if node.op == "Maximum" else PRIMITIVES[node.op].term
+        if op == "lt" and not any(abs(t.value or 0) == inf for t in args if t.op == "const"):
+            args = [self._rounded(t, e) for t, e in zip(args, node.inputs, strict=True)]
         dtype = self.wide(node.dtype)
         joined = padded_sum(*args) if op == "add" else None
         return joined or fold(op, args, dtype) or terms.make(op, tuple(args), dtype)
+
+    def _rounded(self, t: Term, edge: Edge) -> Term:
+        """A value that is compared, as the graph rounds it: equal to what others stored of it."""
+        dtype = self.nodes[edge.node].dtype
+        stored = t.op == "const" or (t.op == "cast" and t.args[0].dtype == dtype)
+        return t if stored else terms.cast(terms.cast(t, dtype), t.dtype)
 
     def _gather(self, node: Node, where: Shape) -> Term:
         source, chosen = node.inputs
