@@ -167,5 +167,9 @@ def test_interrupt_is_one_line(
 
     monkeypatch.setattr(commands, "write_text", interrupted)
     arguments = ["run", put(tmp_path), "-p", "A", "-n", "8", "--greedy", "--ignore-eos"]
-    code, _, err = outcome(capsys, *arguments)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs of shells ignore it
+    try:
+        code, _, err = outcome(capsys, *arguments)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert (code, err) == (130, "luminal: interrupted\n")
