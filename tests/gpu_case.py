@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import tempfile
 from dataclasses import replace
 from functools import cache
@@ -12,8 +13,10 @@ import numpy as np
 import pytest
 
 from luminal.codegen.gpu import kernel_code
+from luminal.compiler import compile_graph
+from luminal.config import Config
 from luminal.emulator.emulated import EmulatedDevice, Kernel, compiler
-from luminal.errors import DeviceError
+from luminal.errors import DeviceError, DTypeError, OutOfRangeError
 from luminal.ir import TF32, ceil_div
 from luminal.ir.canonical import canonical
 from luminal.ir.layout import pack, size
@@ -24,6 +27,9 @@ from luminal.runtime.gpu import H100, M2
 from luminal.runtime.opencl import GENERIC, OpenClDevice
 from luminal.search.cache import Cache, digest
 from tests.codegen_case import Case
+from tests.fuzz_check import compare, expect
+from tests.random_cases import graph_of, make_inputs
+from tests.random_graphs import random_case
 
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="the emulator needs g++")
 EMULATED = ("cuda", "metal")
@@ -50,6 +56,29 @@ def load(code: KernelCode, kind: str) -> Kernel:
         found = device.compile(code.source)
         _STORE.put("object", key, found)
     return device.load(found, code.name)
+
+
+def agree(number: int, device: str) -> None:
+    """A random graph gives what the oracle does."""
+    case = random_case(random.Random(number).randint)
+    graph = graph_of(case)
+    try:
+        made = compile_graph(graph, Config(device=device, search="off", cache=str(CACHE)))
+    except DTypeError:
+        assert device.startswith("metal") and "f64" in case.text
+        return
+    names = [n.name for n in graph.nodes if n.op == "Input"]
+    special = "special" in case.text or any(0 in dict(d).values() for d in case.dims)
+    for run in case.dims:
+        inputs = make_inputs(graph, dict(run), case.seed, case.wild)
+        want = expect(graph, inputs, dict(run))
+        try:
+            got = made(*(inputs[n].copy() for n in names), dims=dict(run))
+        except OutOfRangeError:
+            assert want.bits is None
+            continue
+        if want.bits is not None:
+            assert compare(want, list(got), f"{number} {run}", not special) == []
 
 
 HEADERS = [f for f in (Path(__file__).parent.parent / "luminal/emulator").rglob("*")

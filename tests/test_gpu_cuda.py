@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import inspect
-import random
 import sys
 import threading
 from dataclasses import replace
@@ -27,11 +26,8 @@ from luminal.runtime.cuda import CudaDevice
 from luminal.runtime.cuda_executor import CudaExecutor
 from tests import fake_cuda
 from tests.cuda_case import machine
-from tests.fuzz_check import compare, expect
-from tests.gpu_case import needs_compiler
+from tests.gpu_case import agree, needs_compiler
 from tests.graph_builder import GraphBuilder
-from tests.random_cases import graph_of, make_inputs
-from tests.random_graphs import random_case
 from tests.tiny_models import decoder_bytes
 
 pytestmark = needs_compiler
@@ -460,20 +456,7 @@ def test_after_a_failure_the_next_call_starts_anew(with_torch):
 
 @pytest.mark.parametrize("number", range(8))
 def test_random_graphs(number, gpu):
-    case = random_case(random.Random(number).randint)
-    graph = graph_of(case)
-    made = compile_graph(graph, Config(device="cuda", search="off", cache="off"))
-    names = [n.name for n in graph.nodes if n.op == "Input"]
-    special = "special" in case.text or any(0 in dict(d).values() for d in case.dims)
-    for run in case.dims:
-        inputs = make_inputs(graph, dict(run), case.seed, case.wild)
-        want = expect(graph, inputs, dict(run))
-        try:
-            got = made(*(inputs[n].copy() for n in names), dims=dict(run))
-        except OutOfRangeError:
-            assert want.bits is None
-            continue
-        assert want.bits is not None and compare(want, list(got), "", not special) == []
+    agree(number, "cuda")
 
 
 # ---- what a machine may lack

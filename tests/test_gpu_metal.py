@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import sys
 
 import numpy as np
@@ -12,16 +11,13 @@ import luminal
 from luminal import devices
 from luminal.compiler import compile_graph
 from luminal.config import Config
-from luminal.errors import DeviceError, DTypeError, InternalError, OutOfRangeError
+from luminal.errors import DeviceError, InternalError, OutOfRangeError
 from luminal.frontend import functional as F
 from luminal.frontend.tensor import tensor
 from luminal.runtime import metal
 from luminal.runtime.metal import MetalDevice
 from tests import fake_metal
-from tests.fuzz_check import compare, expect
-from tests.gpu_case import needs_compiler
-from tests.random_cases import graph_of, make_inputs
-from tests.random_graphs import random_case
+from tests.gpu_case import agree, needs_compiler
 from tests.test_gpu_cuda import close, normal, two_kernels, update_graph, want_two
 
 pytestmark = needs_compiler
@@ -91,24 +87,7 @@ def test_inputs_that_are_updated_and_weights(gpu):
 
 @pytest.mark.parametrize("number", range(8))
 def test_random_graphs(number, gpu):
-    case = random_case(random.Random(number).randint)
-    graph = graph_of(case)
-    try:
-        made = compile_graph(graph, Config(device="metal", search="off", cache="off"))
-    except DTypeError:
-        assert "f64" in case.text
-        return
-    names = [n.name for n in graph.nodes if n.op == "Input"]
-    special = "special" in case.text or any(0 in dict(d).values() for d in case.dims)
-    for run in case.dims:
-        inputs = make_inputs(graph, dict(run), case.seed, case.wild)
-        want = expect(graph, inputs, dict(run))
-        try:
-            got = made(*(inputs[n].copy() for n in names), dims=dict(run))
-        except OutOfRangeError:
-            assert want.bits is None
-            continue
-        assert want.bits is not None and compare(want, list(got), "", not special) == []
+    agree(number, "metal")
 
 
 # ---- what may be missing or fail

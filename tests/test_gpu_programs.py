@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 import numpy as np
 import pytest
 
@@ -11,7 +9,7 @@ import luminal
 from luminal.compiler import Compiled, compile_graph
 from luminal.config import Config
 from luminal.emulator import emulated
-from luminal.errors import DeviceError, DTypeError, OutOfRangeError
+from luminal.errors import DeviceError, OutOfRangeError
 from luminal.frontend import functional as F
 from luminal.ir.dtype import f32, i8, i32
 from luminal.ir.expr import const
@@ -19,11 +17,8 @@ from luminal.ir.graph import Graph, Output
 from luminal.llm import load
 from luminal.runtime.gpu import H100
 from luminal.search import tasks
-from tests.fuzz_check import compare, expect
-from tests.gpu_case import CACHE, needs_compiler
+from tests.gpu_case import CACHE, agree, needs_compiler
 from tests.graph_builder import GraphBuilder
-from tests.random_cases import graph_of, make_inputs
-from tests.random_graphs import random_case
 from tests.tiny_models import decoder_bytes
 
 pytestmark = needs_compiler
@@ -117,29 +112,6 @@ def test_every_candidate_is_right(name, monkeypatch):
 
 def compiled(graph: Graph, device: str) -> Compiled:
     return compile_graph(graph, Config(device=device, search="off", cache=str(CACHE)))
-
-
-def agree(number: int, device: str) -> None:
-    """A random graph gives what the oracle does."""
-    case = random_case(random.Random(number).randint)
-    graph = graph_of(case)
-    try:
-        made = compiled(graph, device)
-    except DTypeError:
-        assert device == "metal-emulated" and "f64" in case.text
-        return
-    names = [n.name for n in graph.nodes if n.op == "Input"]
-    special = "special" in case.text or any(0 in dict(d).values() for d in case.dims)
-    for run in case.dims:
-        inputs = make_inputs(graph, dict(run), case.seed, case.wild)
-        want = expect(graph, inputs, dict(run))
-        try:
-            got = made(*(inputs[n].copy() for n in names), dims=dict(run))
-        except OutOfRangeError:
-            assert want.bits is None
-            continue
-        if want.bits is not None:
-            assert compare(want, list(got), f"{number} {run}", not special) == []
 
 
 @pytest.mark.parametrize("number", range(24))

@@ -6,16 +6,15 @@ with the reductions replaced by loads of the sums."""
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial, reduce
 
 from luminal.codegen.loopir import Operand
 from luminal.codegen.loops import conditions, pieces, settled
 from luminal.codegen.nest import Out, State, Walker
 from luminal.codegen.schedule_rules import IllegalSchedule
-from luminal.codegen.terms import Facts, fold, most_negative, outer_reductions
+from luminal.codegen.terms import Facts, fold, most_negative, outer_reductions, power_below
 from luminal.codegen.tile import Extent
 from luminal.ir import Expr, Item, Loop, Online, Schedule, Var, floor_div
-from luminal.ir.term import Term, binary, cast, constant, reduction, unary
+from luminal.ir.term import Term, binary, cast, constant, reduction
 
 
 def lower_online(walker: Walker, item: Online, state: State, rest: tuple[Item, ...]) -> None:
@@ -109,10 +108,9 @@ class _Rescaled:
         self.walker.offset = used
 
     def weight(self, x: Term) -> Term:
-        """exp2 of what x lies below the new maximum, scaled."""
-        minus = binary("mul", self.raised.read, constant(-1.0, self.raised.place.dtype))
-        scales = (cast(s, minus.dtype) for s in self.scales)
-        return unary("exp2", reduce(partial(binary, "mul"), scales, binary("add", x, minus)))
+        """The weight of x below the new maximum."""
+        scales = (cast(s, self.raised.place.dtype) for s in self.scales)
+        return power_below(x, self.raised.read, scales)
 
     def over(self, op: str, body: Term) -> Term:
         """The reduction of a tile's values; the value itself where the axis is one step."""

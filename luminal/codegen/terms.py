@@ -3,7 +3,7 @@
 In: terms. Out: terms with the same values (fold: under the given facts, and taking 0 * x for 0)."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial, reduce
 
 from luminal.ir import DType, Expr, Var, accumulator, boolean, depth_first, is_nonnegative, prod
@@ -70,14 +70,19 @@ def _expanded(t: Term) -> Term:
         floor = constant(most_negative(x.dtype), x.dtype)
         top = binary("max", tm.reduction("rmax", t.axes, x), floor)
         *scales, value = others
-        weight = reduce(partial(binary, "mul"), scales, binary("add", x, binary("mul", top, minus)))
-        total = binary("mul", tm.unary("exp2", weight), value)
+        total = binary("mul", power_below(x, top, scales), value)
     else:
         count = tm.cast(tm.index(prod(tuple(a.extent for a in t.axes))), x.dtype)
         mean = binary("mul", tm.reduction("sum", t.axes, x), tm.unary("recip", count))
         delta = binary("add", x, binary("mul", mean, minus))
         total = binary("mul", delta, delta)
     return tm.cast(tm.reduction("sum", t.axes, total), t.dtype)
+
+
+def power_below(x: Term, top: Term, scales: Iterable[Term]) -> Term:
+    """exp2(s·(x - top)), the weight of x in an rsum; s is the product of the scales."""
+    below = binary("add", x, binary("mul", top, constant(-1.0, top.dtype)))
+    return tm.unary("exp2", reduce(partial(binary, "mul"), scales, below))
 
 
 def outer_reductions(*terms: Term) -> list[Term]:
@@ -171,14 +176,10 @@ def guarded(term: Term, shapes: Shapes) -> Term:
         else:
             args = tuple(visit(a, mask) for a in t.args)
         if t.op in REDUCTIONS and mask is not TRUE and unproved(t, shapes):
-            x, value = (
-                tm.select(mask, a, constant(e, a.dtype))
-                for a, e in (
-                    (args[0], lowest(t.dtype) if t.op in ("rmax", "rsum") else 0),
-                    (args[-1], 0),
-                )
-            )
-            args = (x, *args[1:-1], value) if t.op == "rsum" else (x,)
+            empty = constant(lowest(t.dtype) if t.op in ("rmax", "rsum") else 0, args[0].dtype)
+            first = tm.select(mask, args[0], empty)
+            last = tm.select(mask, args[-1], constant(0, args[-1].dtype))
+            args = (first, *args[1:-1], last) if t.op == "rsum" else (first,)
         memo[key] = new = rebuild(t, args, partial(_map_data, visit=lambda x: visit(x, mask)))
         return new
 
