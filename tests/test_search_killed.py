@@ -25,7 +25,8 @@ print("compiled", fast.stats.cache, flush=True)
 np.save(sys.argv[1], fast(a, b))
 """
 INTERRUPTED = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs of shells ignore it
 import numpy as np
 import luminal
 a = np.random.default_rng(0).standard_normal((192, 256)).astype(np.float32) / 16
