@@ -28,9 +28,11 @@ from luminal.runtime.native import runtime
 from luminal.search.extract import extract
 from luminal.search.schedule import candidates
 from luminal.search.strategy import INTERRUPTED, Outcome, Trial, choose
+from luminal.search.whole import Times, Whole
 from luminal.search.worker import Worker, WorkerFailed
 
 PLANS = 3
+WHOLE_S = 120.0
 Weights = Mapping[str, np.ndarray]
 
 
@@ -141,7 +143,7 @@ def search_plan(
     if not measured:
         return choose(plans, target, config, hints=hints)
     threads = thread_count(config.threads or None)
-    with Worker("luminal.workbench:run_trial") as worker:
+    with Worker("luminal.workbench:run") as worker:
 
         def measure(trial: Trial) -> Outcome:
             try:
@@ -152,8 +154,15 @@ def search_plan(
             debug.log(config, 3, f"{trial.kernel.schedule}: {outcome}")
             return outcome
 
+        def whole(plans: Whole) -> Times:
+            try:
+                return worker.call((plans, target, threads, config.seed), WHOLE_S)
+            except WorkerFailed as error:
+                debug.log(config, 3, f"whole plans: {error}")
+                return ()
+
         return choose(plans, target, config, measure=measure, cache=cache.store, hints=hints,
-                      versions=versions(), progress=progress)  # fmt: skip
+                      versions=versions(), progress=progress, whole=whole)  # fmt: skip
 
 
 def alternatives(plan: Plan, target: Target, hints: Mapping[str, int]) -> Alternatives:

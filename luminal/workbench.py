@@ -1,15 +1,16 @@
-"""The workbench: one kernel alone, on random inputs, timed and compared with the oracle.
+"""The workbench: a kernel alone, timed and compared with the oracle, or whole plans in turn.
 
-In: a trial, a target, a number of threads. Out: microseconds, or what is wrong with its results.
+In: what to run, a target, a number of threads. Out: microseconds, or what is wrong with results.
 Runs inside the search's worker process, where a crash costs one candidate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
+from statistics import median
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from luminal.ir.term import data_atoms, load, postorder
 from luminal.runtime.cpu import compile_object
 from luminal.runtime.executor import Executor
 from luminal.search.strategy import Outcome, Trial
+from luminal.search.whole import Times, Whole
 
 PERIOD = (1 << 20) - 3  # odd, so that no row or block repeats another
 PLAIN = ".plain"
@@ -41,6 +43,35 @@ class _Bench:
     code: tuple[tuple[str, bytes], ...]
     bits: dict[str, np.ndarray]
     arguments: tuple[list[int], list[int], tuple[int, ...]]
+
+
+def run(request: tuple[Trial | Whole, Target, int, int]) -> Outcome | Times:
+    """What is asked for: one candidate, or plans in turn."""
+    what, target, threads, seed = request
+    if isinstance(what, Whole):
+        return run_whole((what, target, threads, seed))
+    return run_trial((what, target, threads, seed))
+
+
+def run_whole(request: tuple[Whole, Target, int, int]) -> Times:
+    """Compile plans and run them in turn, on random inputs; () if one fails."""
+    whole, target, threads, seed = request
+    sizes, shown = dict(whole.dims), {b.name: b for p in whole.plans for b in p.buffers}
+    held = [b for b in shown.values() if b.kind != "temp"]
+    bits = _filled(held, [k for p in whole.plans for k in p.kernels], sizes, seed)
+    data = {b.name: ConstantData(b.name, bits[b.name]) for b in held if b.kind == "constant"}
+    benches: list[_Bench] = []
+    try:
+        for plan in whole.plans:
+            full = tuple(replace(b, data=data.get(b.name)) for b in plan.buffers)
+            benches.append(_loaded(replace(plan, buffers=full), sizes, bits, target, threads))
+    except LuminalError:
+        return ()
+    rounds = [[b.executor.time_us(*b.arguments, repeats=1) for b in benches]
+              for _ in range(whole.rounds + 1)][1:]  # fmt: skip
+    return tuple(
+        tuple(map(median, zip(*times, strict=True))) for times in zip(*rounds, strict=True)
+    )
 
 
 def run_trial(request: tuple[Trial, Target, int, int]) -> Outcome:
@@ -78,6 +109,13 @@ def _bench(
     plan = kernel_plan(kernel, buffers, sizes, bits)
     if check:
         plan, bits = _unpacked(plan, sizes, bits)
+    return _loaded(plan, sizes, bits, target, threads)
+
+
+def _loaded(
+    plan: Plan, sizes: Mapping[str, int], bits: dict[str, np.ndarray], target: Target, threads: int
+) -> _Bench:
+    """The plan compiled, with its buffers as arguments."""
     program = generate(plan, target)
     objects = [_object(code.source, target) for code in program.codes]
     code = tuple(zip((c.source for c in program.codes), objects, strict=True))
@@ -87,7 +125,7 @@ def _bench(
     return _Bench(executor, code, bits, (ins, outs, tuple(sizes[v.name] for v in plan.dims)))
 
 
-_object = lru_cache(maxsize=32)(compile_object)
+_object = lru_cache(maxsize=256)(compile_object)
 
 
 @lru_cache(maxsize=1)
@@ -96,10 +134,19 @@ def _contents(
 ) -> dict[str, np.ndarray]:
     """Random contents of the buffers, the same arrays for every candidate of one kernel: they and
     their packed copies are made once."""
-    sizes, rng = dict(dims), np.random.default_rng(seed)
-    limits = _index_limits(kernel, sizes)
-    bits: dict[str, np.ndarray] = {}
-    for b in sorted(buffers, key=lambda b: kernel.arguments().index(b.name)):
+    ordered = sorted(buffers, key=lambda b: kernel.arguments().index(b.name))
+    return _filled(ordered, [kernel], dict(dims), seed)
+
+
+def _filled(
+    buffers: Iterable[Buffer], kernels: Iterable[Kernel], sizes: Mapping[str, int], seed: int
+) -> dict[str, np.ndarray]:
+    """Random contents of buffers that the kernels use, by name."""
+    limits: dict[str, int] = {}
+    for name, limit in (item for k in kernels for item in _index_limits(k, sizes).items()):
+        limits[name] = min(limit, limits.get(name, limit))
+    rng, bits = np.random.default_rng(seed), dict[str, np.ndarray]()
+    for b in buffers:
         shape = tuple(max(0, e.evaluate(sizes)) for e in b.shape)
         bits[b.name] = aligned(_random_bits(shape, b.dtype, limits.get(b.name, 0), rng))
     return bits

@@ -18,7 +18,7 @@ __all__ = ["GROUP", "Candidate", "Keep", "Nest", "Point", "Step", "local"]
 GROUP = 4
 """Bytes that a dot product instruction sums per lane."""
 CHUNK_US = 12.0
-CHUNKS_PER_CORE = (4, 24)
+CHUNKS_PER_CORE, ONLINE_CHUNKS = (4, 24), (4, 64)
 
 Step = tuple[Var, int]
 """An axis, and how much of it is left inside."""
@@ -49,10 +49,16 @@ class Nest:
 
 
 def _registers(
-    steps: Sequence[object], lane: Var | None, lanes: int, role: str, dots: tuple[Var, ...]
+    steps: Sequence[object],
+    lane: Var | None,
+    lanes: int,
+    own: tuple[Var, ...],
+    dots: tuple[Var, ...],
 ) -> tuple[Reg, ...]:
-    """Whatever the innermost steps leave of an axis is in registers, the lanes last."""
+    """Whatever the innermost steps leave of an axis is in registers, the lanes last; what is
+    summed over an axis of `own` has one accumulator a register."""
     left: dict[Var, int] = {}
+    role = dict.fromkeys(own, "acc")
     for step in reversed(steps):
         if isinstance(step, tuple):
             left.setdefault(*step)
@@ -61,17 +67,19 @@ def _registers(
         if axis in dots:
             regs += [Reg(axis.name, GROUP, "unroll"), Reg(axis.name, 1, "dot")]
         elif axis != lane and size > 1:
-            regs.append(Reg(axis.name, 1, "unroll"))
+            regs.append(Reg(axis.name, 1, role.get(axis, "unroll")))
     if lane is not None:
-        regs += [Reg(lane.name, lanes, role)] if left[lane] > lanes else []
+        regs += [Reg(lane.name, lanes, role.get(lane, "unroll"))] if left[lane] > lanes else []
         regs.append(Reg(lane.name, 1, "vector"))
     return tuple(regs)
 
 
-def local(steps: Sequence[Step], lane: Var | None = None, lanes: int = 1) -> Schedule:
+def local(
+    steps: Sequence[Step], lane: Var | None = None, lanes: int = 1, own: tuple[Var, ...] = ()
+) -> Schedule:
     """The schedule of a nest inside a stage or an online loop: exactly these steps."""
     loops = tuple(Loop(axis.name, size) for axis, size in steps)
-    return Schedule(loops, _registers(steps, lane, lanes, "unroll", ()))
+    return Schedule(loops, _registers(steps, lane, lanes, own, ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +111,8 @@ class Keep:
 class Point:
     """One way to run a nest: `steps` from the outermost in, and what grid loops may cut.
 
-    `lane` carries `lanes` neighbours per register, several of them in `role`; `dots` are summed
+    `lane` carries `lanes` neighbours per register; sums over `own` axes have one accumulator a
+    register; `dots` are summed
     by dot product instructions; loops over `masked` axes are split; `ahead` says how many steps
     before its turn an axis has what it needs prefetched."""
 
@@ -111,7 +120,7 @@ class Point:
     grid: tuple[Step, ...]
     lane: Var | None = None
     lanes: int = 1
-    role: str = "unroll"
+    own: tuple[Var, ...] = ()
     dots: tuple[Var, ...] = ()
     masked: frozenset[Var] = frozenset()
     ahead: tuple[Step, ...] = ()
@@ -119,7 +128,10 @@ class Point:
     def schedule(self, facts: Facts, nest: Nest) -> Schedule:
         """Loops for the steps that leave less of an axis. The lanes always get theirs, so that
         their number never hangs on an extent."""
-        grid = _grid(facts, nest, self.grid)
+        online = any(
+            isinstance(s, Online) for s in self.steps
+        )  # parts share nothing, may be uneven
+        grid = _grid(facts, nest, self.grid, ONLINE_CHUNKS if online else CHUNKS_PER_CORE)
         items, left = list[Item](grid), {i.axis: i.tile for i in grid}
         last = dict(s for s in self.steps if isinstance(s, tuple))
         for step in self.steps:
@@ -136,7 +148,7 @@ class Point:
                     ahead = dict(self.ahead).get(axis, 0) if last[axis] == size else 0
                     items.append(Loop(axis.name, size, split, ahead=ahead))
                     left[axis.name] = size
-        regs = _registers(self.steps, self.lane, self.lanes, self.role, self.dots)
+        regs = _registers(self.steps, self.lane, self.lanes, self.own, self.dots)
         return Schedule(tuple(items), regs)
 
 
@@ -151,11 +163,11 @@ def _work_us(facts: Facts, nest: Nest) -> float:
     return points * 4 * streams / (facts.target.bandwidth_gbs * 1e3)
 
 
-def _grid(facts: Facts, nest: Nest, steps: Sequence[Step]) -> list[Loop]:
+def _grid(facts: Facts, nest: Nest, steps: Sequence[Step], chunks: tuple[int, int]) -> list[Loop]:
     """Grid loops over (axis, smallest step) pairs: enough chunks for every core to balance, none
     too small to be worth handing out."""
     loops: list[Loop] = []
-    low, high = (facts.target.cores * c for c in CHUNKS_PER_CORE)
+    low, high = (facts.target.cores * c for c in chunks)
     wanted = max(1.0, min(high, max(low, _work_us(facts, nest) / CHUNK_US)))
     count = 1
     for axis, step in steps if nest.parallel else ():

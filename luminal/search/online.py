@@ -115,7 +115,7 @@ def _many_rows(facts: Facts, roles: _Roles, block: int, keys: int) -> Point:
             keep = Keep(t, ((rows, lanes), (d, lanes)), rows, lanes, levels)
     tile = [(rows, vectors * lanes), (j, count), *((d, 4) for d in roles.inner)]
     logits = local(tile, rows, lanes)
-    weights = local([(rows, 2 * lanes), (j, 4)], rows, lanes)
+    weights = local([(rows, 2 * lanes), (j, 4)], rows, lanes, (j,))
     return _point(facts, roles, {rows: block}, keys, keep, logits, weights)
 
 
@@ -137,7 +137,7 @@ def _few_rows(facts: Facts, roles: _Roles, keys: int) -> Point:
         others = [(k, 1) for k in roles.inner if k != dense[-1]]
         tile = [*across, (j, 8 // count or 1), *others, _vectors(facts, roles, dense[-1])]
         logits = local(tile, dense[-1], lanes)
-    weights = local([*across, (j, 2 * lanes)], j, lanes)
+    weights = local([*across, (j, 2 * lanes)], j, lanes, (j,))
     return _point(facts, roles, rows, keys, keep, logits, weights)
 
 

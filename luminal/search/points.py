@@ -199,7 +199,9 @@ class _Choice:
                 block = -(-long // -(-long // most) // 16) * 16
                 found.append(replace(first, block=block, extra=extra))
                 if most == K_BLOCK:
-                    found.append(found[-1]._streamed(STREAMED if long > PANEL_BLOCK else -0.05))
+                    shared = rows > tile.rows and not roles.inner  # a block serves several tiles
+                    gain = STREAMED if long > PANEL_BLOCK else -0.05
+                    found.append(found[-1]._streamed(gain if shared else 0.05))
         for c in found:
             yield c if c._fits() else replace(c, copies=(), panels=(), extra=c.extra + 4.0)
 
@@ -283,8 +285,8 @@ class _Choice:
             steps = [*nest.rows, *outer, *lane, *block, *panels, *inner, *rows]
         grid = nest.rows or self._grid(steps)
         steps += self._summed()
-        role = "acc" if r.across else "unroll"
-        return Point(tuple(steps), tuple(grid), r.lane, r.lanes, role, r.dots, r.masked, self.ahead)
+        own = (r.lane,) if r.across else ()
+        return Point(tuple(steps), tuple(grid), r.lane, r.lanes, own, r.dots, r.masked, self.ahead)
 
     def _grid(self, steps: list[Step | Keep]) -> list[Step]:
         """What grid loops may cut: blocks of rows and lanes; serial loops cut masked axes."""

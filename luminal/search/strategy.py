@@ -19,15 +19,17 @@ from luminal.ir.text import kernel_text
 from luminal.search.cache import Cache, digest
 from luminal.search.schedule import Candidate
 from luminal.search.tasks import Scheduled, Task, prepare
+from luminal.search.whole import MeasureWhole, WholePlans
 
-VERSION = 4
-BUDGETS_S = {"fast": 40.0, "full": 900.0}
+VERSION = 5
+BUDGETS_S = {"fast": 34.0, "full": 900.0}
 FAST_TRIALS, FULL_TRIALS = 8, 40
 WORTH_SHARE, WORTH_US = 0.01, 20.0
 LEAST_S, SECONDS_PER_MS = 3.0, 3.0
 MUTATIONS, RUNNERS_UP = 24, 12
 GIVE_UP, CLOSE, KEEP_DEFAULT = 1.5, 1.3, 0.97
 FINALISTS, ROUNDS = 4, 3
+WHOLE_SHARE = 0.3
 INTERRUPTED = "the search was interrupted"
 
 
@@ -62,28 +64,36 @@ Report = Callable[[float], None]
 def choose(
     plans: Sequence[Plan], target: Target, config: Config, *, measure: Measure | None = None,
     cache: Cache | None = None, versions: str = "", hints: Mapping[str, int] | None = None,
-    progress: Callable[[str, float], None] | None = None,
+    progress: Callable[[str, float], None] | None = None, whole: MeasureWhole | None = None,
 ) -> Plan:  # fmt: skip
     """The best plan, every kernel with a schedule. Without `measure`, or with search 'off', the
-    model decides; else heavy kernels are measured within the time that `config.search` allows, and
-    all are compared with the oracle. An interrupt ends the search and leaves a note.
+    model decides; else heavy kernels are measured within the time that `config.search` allows,
+    alone, then (if given `whole`) in the plan; all are compared with the oracle. An interrupt ends
+    the search and leaves a note.
 
-    `measure` runs one `Trial` in a process that may die. `versions` names everything that a
-    measured winner in the `cache` depends on beside the kernel and the target."""
+    `measure` runs one `Trial` in a process that may die, `whole` whole plans. `versions` names
+    everything that a measured winner in the `cache` depends on beside the kernel and the target."""
     known: dict[object, Task] = {}
     best = prepare(plans[0], target, hints or {}, known)
     if config.search == "off" or measure is None:
         return best.finish()
     search = _Search(best.total_us, target, config, measure, cache, versions, progress)
     others = (prepare(plan, target, hints or {}, known) for plan in plans[1:])
+    tuned = [best]
     try:
         for found in chain([best], others):
-            if not search.tune(found):
+            done = search.tune(found)
+            tuned += [found] * (done and found is not best)
+            if not done:
                 break
-            best = min(best, found, key=lambda s: s.total_us)
+        if whole is not None:
+            search.report("whole plans", min(s.total_us for s in tuned))
+            seconds = search.budget_s * WHOLE_SHARE / 3
+            tuned = [WholePlans(hints or {}, seconds, whole, search.wrong).best(tuned)]
+        best = min(tuned, key=lambda s: s.total_us)
         search.confirm(best.tasks)
     except KeyboardInterrupt:
-        return best.finish((INTERRUPTED,))
+        return min(tuned, key=lambda s: s.total_us).finish((INTERRUPTED,))
     return best.finish()
 
 
@@ -101,7 +111,7 @@ class _Search:
         self.trials = FULL_TRIALS if self.budget_s > 100 else FAST_TRIALS
         if config.search == "fast":  # a short call is not worth a long search
             self.budget_s = min(self.budget_s, LEAST_S + SECONDS_PER_MS * total_us / 1e3)
-        self.end = time.monotonic() + self.budget_s
+        self.end = time.monotonic() + self.budget_s * (1.0 - WHOLE_SHARE)
 
     def tune(self, found: Scheduled) -> bool:
         """Measure the kernels that matter, the heaviest first; False if time ran out."""
@@ -116,29 +126,33 @@ class _Search:
                 break
             rest = sum(t.weight for t in todo[number:])
             share = max(left * task.weight / rest, min(1.0, left / (len(todo) - number)))
-            report = partial(self._report, found, task, f"{number + 1}/{len(todo)}")
+            report = partial(self._better, found, task, f"kernel {number + 1}/{len(todo)}")
             self._tune_task(task, time.monotonic() + share, report)
         return all(t.measured for t in todo)
 
-    def _report(self, found: Scheduled, task: Task, label: str, best_us: float) -> None:
+    def _better(self, found: Scheduled, task: Task, label: str, best_us: float) -> None:
+        self.report(label, found.total_us + min(0.0, best_us - task.time_us) * task.uses)
+
+    def report(self, label: str, best_us: float) -> None:
+        """Tells what is measured, the best time of the plan and the time left."""
         if self.progress is not None:
-            best_us = found.total_us - task.weight + min(task.time_us, best_us) * task.uses
             left = max(0.0, self.end - time.monotonic())
-            text = f"search: kernel {label}, best {best_us / 1e3:.3g} ms, {left:.0f} s left"
-            self.progress(text, 1 - left / self.budget_s)
+            text = f"search: {label}, best {best_us / 1e3:.3g} ms, {left:.0f} s left"
+            self.progress(text, max(0.0, 1 - left / self.budget_s))
 
     def confirm(self, tasks: Sequence[Task]) -> None:
         """What was not worth measuring has to agree with the oracle, too."""
+        until = max(self.end, time.monotonic()) + self.budget_s / 4  # more than tuning had
         for task in (t for t in tasks if not t.measured and not t.kernel.ordered):
-            in_time = time.monotonic() < self.end + self.budget_s / 4  # more than tuning had
-            if not self._known(task, "right") and in_time:
-                if self._wrong(task, task.winner):
+            if not self._known(task, "right") and time.monotonic() < until:
+                if self.wrong(task, task.winner):
                     others = [c.schedule for c in task.candidates(self.target)][1:FINALISTS]
-                    right = (s for s in (*others, Schedule()) if not self._wrong(task, s))
+                    right = (s for s in (*others, Schedule()) if not self.wrong(task, s))
                     task.winner = next(right, task.winner)
                 self._keep(task, "right")
 
-    def _wrong(self, task: Task, schedule: Schedule) -> str:
+    def wrong(self, task: Task, schedule: Schedule) -> str:
+        """What the oracle says of a schedule of the task; '' if it is right."""
         kernel = replace(task.kernel, schedule=schedule)
         return self.measure(Trial(kernel, task.buffers, task.hints, 0, check=True)).error
 
@@ -164,12 +178,12 @@ class _Search:
         finally:  # an interrupt keeps the best of those that ran
             ran = [p for p in found if not found[p].error]
             for p in sorted(ran, key=lambda p: (found[p].time_us * (1 if p else KEEP_DEFAULT), p)):
-                found[p] = replace(found[p], error=self._wrong(task, options[p]))
+                found[p] = replace(found[p], error=self.wrong(task, options[p]))
                 if not found[p].error:
                     task.winner, task.time_us, task.measured = options[p], found[p].time_us, True
                     break
             else:
-                task.winner = task.winner if self._wrong(task, Schedule()) else Schedule()
+                task.winner = task.winner if self.wrong(task, Schedule()) else Schedule()
             tried = (*task.tried, *((options[p], o.time_us, o.error) for p, o in found.items()))
             task.tried = tuple(sorted(tried, key=lambda t: t[1])[:RUNNERS_UP])
 

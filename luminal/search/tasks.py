@@ -16,12 +16,14 @@ from luminal.search.schedule import Candidate, candidates
 class Task:
     """One distinct kernel under canonical names, and typical sizes of its dims.
 
-    `winner` is the schedule chosen so far, `time_us` its measured time (or the roofline's guess),
-    `uses` how often the plan launches it, `tried` what was measured."""
+    `default` is the model's choice, `winner` the schedule chosen so far, `time_us` its measured
+    time (or the roofline's guess), `uses` how often the plan launches it, `tried` what was
+    measured."""
 
     kernel: Kernel
     buffers: tuple[Buffer, ...]
     hints: tuple[tuple[str, int], ...]
+    default: Schedule
     winner: Schedule
     time_us: float
     measured: bool = False
@@ -58,11 +60,15 @@ class Scheduled:
 
     def finish(self, notes: tuple[str, ...] = ()) -> Plan:
         """The plan with every kernel scheduled by its task's winner, and further notes."""
-        calls = zip(self.plan.kernels, self.forms, self.calls, strict=True)
-        kernels = tuple(replace(k, schedule=f.restored(task.winner)) for k, f, task in calls)
         costs_us, tried = tuple(t.time_us for t in self.calls), tuple(t.tried for t in self.calls)
-        return replace(self.plan, kernels=kernels, costs_us=costs_us, tried=tried,
+        return replace(self.plan_of({}), costs_us=costs_us, tried=tried,
                        notes=(*self.plan.notes, *notes))  # fmt: skip
+
+    def plan_of(self, picks: Mapping[Task, Schedule]) -> Plan:
+        """The plan with schedules for some tasks, and the winners of the others."""
+        calls = zip(self.plan.kernels, self.forms, self.calls, strict=True)
+        kernels = (replace(k, schedule=f.restored(picks.get(t, t.winner))) for k, f, t in calls)
+        return replace(self.plan, kernels=tuple(kernels))
 
 
 def prepare(
@@ -77,7 +83,7 @@ def prepare(
         key = (form.kernel, own := tuple(named.values()), sizes)
         if key not in known:
             winner = candidates(form.kernel, named, target, dict(sizes), limit=1)[0].schedule
-            known[key] = Task(form.kernel, own, sizes, winner, guess_us)
+            known[key] = Task(form.kernel, own, sizes, winner, winner, guess_us)
         found.calls.append(known[key])
     for task in found.tasks:
         task.uses = found.calls.count(task)
