@@ -177,10 +177,10 @@ class EGraph:
         return self.number(1, dtype) if self.constant(a) == 0 else self.make("exp2", (a,), dtype)
 
     def freeze(
-        self, roots: list[int], axes: frozenset[Var] = frozenset()
+        self, roots: list[int], axes: frozenset[Var] = frozenset(), cuts: Iterable[str] = ()
     ) -> tuple[tuple[Value, ...], dict[int, int]]:
         """The classes that `roots` reach as plain values, and the number of each class; `axes` are
-        all variables that are no dims."""
+        all variables that are no dims, `cuts` the buffers whose values are computed here."""
         order = list(depth_first(map(self.find, roots), self._below))
         number = {c: n for n, c in enumerate(order)}
 
@@ -188,11 +188,13 @@ class EGraph:
             payload = n.payload[1] if n.op == "const" else n.payload
             return n._replace(args=tuple(number[self.find(a)] for a in n.args), payload=payload)
 
-        kept = self._bounded(order, axes)
+        kept = self._bounded(order, axes, frozenset(cuts))
         values = (Value(self.dtype(c), self._free[c], tuple(map(choice, kept[c]))) for c in order)
         return tuple(values), number
 
-    def _bounded(self, order: list[int], axes: frozenset[Var]) -> dict[int, list[Choice]]:
+    def _bounded(
+        self, order: list[int], axes: frozenset[Var], cuts: frozenset[str]
+    ) -> dict[int, list[Choice]]:
         """The nodes of classes without those that name an axis on which the value does not
         depend (a load of a repeated value): users may stand outside of that axis. A class that
         would need itself keeps all of its nodes."""
@@ -208,9 +210,10 @@ class EGraph:
         before = -1
         while before < len(built) < len(order):
             before = len(built)
-            for c in order:  # a value that is stored may be loaded, but has to be computed first
+            for c in order:  # a value of a cut may be loaded, but has to be computed first
                 leaf = all(n.op == "load" for n in self._nodes[c])
-                ways = (n.args for n in kept[c] if leaf or n.op != "load")
+                ways = (n.args for n in kept[c]
+                        if leaf or n.op != "load" or n.payload[0] not in cuts)  # fmt: skip
                 if any(all(self.find(a) in built for a in args) for args in ways):
                     built.add(c)
         return {c: nodes if c in built else self.nodes(c) for c, nodes in kept.items()}

@@ -97,7 +97,8 @@ def _region(part: Part, widen: bool) -> Region:
     stopped = saturate(graph, matches)
     notes = (*stopped, *(f"rule {name}: {n}" for name, n in sorted(matches.items())))
     roots = [cut.value for cut in cuts]
-    values, number = graph.freeze(roots, frozenset(lowering.axes.names.values()))
+    axes = frozenset(lowering.axes.names.values())
+    values, number = graph.freeze(roots, axes, (cut.name for cut in cuts))
     final = tuple(replace(cut, value=number[graph.find(cut.value)]) for cut in cuts)
     held = tuple(Buffer(buffers[i], nodes[i].shape, nodes[i].dtype, "input") for i in sources)
     return Region(values, final, held, notes)
