@@ -1,14 +1,15 @@
 """What luminal says while it works: log lines by level, and text dumps of every stage.
 
-In: a Config and text. Out: lines on standard error, files in `Config.dump`. Never raises."""
+In: a Config and text. Out: lines on standard error, files in `Config.dump`, or a
+warning if it cannot be written. Never raises."""
 
 import hashlib
 import sys
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from luminal.config import Config
+from luminal.errors import warn_unwritable
 
 
 def log(config: Config, level: int, text: str) -> None:
@@ -20,10 +21,13 @@ def log(config: Config, level: int, text: str) -> None:
 def dump(config: Config, name: str, text: str) -> None:
     """Write `text` to the file `name` of the dump directory, if there is one."""
     if config.dump:
-        with suppress(OSError):
-            folder = Path(config.dump)
+        folder = Path(config.dump)
+        try:
             folder.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(text)
+        except OSError as error:
+            loss = "the stages are not dumped"
+            warn_unwritable(str(folder.parent), "LUMINAL_DUMP", loss, error.strerror)
 
 
 def with_own_folder(config: Config, text: str) -> Config:

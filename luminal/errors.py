@@ -10,6 +10,9 @@ LuminalError
 ├── UnsupportedError  something luminal does not do (also a NotImplementedError)
 └── InternalError     a bug in luminal itself: names the stage and where the dump lies"""
 
+import warnings
+from functools import cache
+
 
 class LuminalError(Exception):
     """Base of all errors of luminal; the text says what is wrong and what to try."""
@@ -45,3 +48,10 @@ class UnsupportedError(LuminalError, NotImplementedError):
 
 class InternalError(LuminalError, RuntimeError):
     """A bug in luminal: the text names the stage and the rule or kernel."""
+
+
+@cache
+def warn_unwritable(folder: str, variable: str, loss: str, reason: str | None) -> None:
+    """Warn, once a folder, that it cannot be written; `loss` is what that costs."""
+    text = f"luminal cannot write to {folder} ({reason}), so {loss}."
+    warnings.warn(f"{text} Set {variable} to a folder that can be written.", stacklevel=3)

@@ -495,7 +495,9 @@ def test_no_driver(gpu, monkeypatch):
         raise RuntimeError("Failed to dlopen libcuda.so.1\nmore")
 
     monkeypatch.setattr(gpu.driver, "cuInit", missing)
-    with pytest.raises(DeviceError, match=r"no NVIDIA driver. Got Failed to dlopen libcuda.so.1; "):
+    with pytest.raises(
+        DeviceError, match=r"no NVIDIA driver could be loaded \(Failed to dlopen libcuda.so.1\)"
+    ):
         CudaDevice()
 
 

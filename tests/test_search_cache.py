@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from pathlib import Path
 
+import numpy as np
+import pytest
+
+import luminal
 from luminal.search.cache import CHECKED, Cache, digest
 
 
@@ -56,7 +61,8 @@ def test_without_a_directory_nothing_happens(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("not a directory")
     blocked = Cache(file / "cache")
-    blocked.put("object", "0" * 40, b"x")
+    with pytest.warns(UserWarning, match="LUMINAL_CACHE"):
+        blocked.put("object", "0" * 40, b"x")
     assert blocked.get("object", "0" * 40) is None
 
 
@@ -75,3 +81,27 @@ def test_no_temporary_files_stay(tmp_path: Path) -> None:
         cache.put("object", digest(n), b"x")
     assert time.monotonic() - start < 5
     assert not [p for p in tmp_path.rglob("*") if p.name.startswith(".new-")]
+
+
+def test_a_folder_that_cannot_be_written_is_worth_one_warning(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    cache = Cache(tmp_path / "file" / "cache")
+    with pytest.warns(
+        UserWarning, match=r"cannot write to .*file/cache \(.+\), so .*LUMINAL_CACHE"
+    ):
+        cache.put("object", digest("a"), b"code")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        cache.put("object", digest("b"), b"code")
+    assert cache.get("object", digest("a")) is None
+
+
+def test_dumps_that_cannot_be_written_are_worth_one_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("LUMINAL_DUMP", str(tmp_path / "file" / "dumps"))
+    x = np.ones(4, np.float32)
+    with pytest.warns(UserWarning, match=r"file/dumps \(.+\), so .*LUMINAL_DUMP") as found:
+        doubled = luminal.compile(lambda t: t + t, [x], search="off")
+    assert len(found) == 1 and np.all(doubled(x) == 2)

@@ -14,7 +14,7 @@ CORE = (
     "ir/", "rewrite/", "search/", "codegen/", "runtime/", "compiler.py", "config.py", "errors.py",
     "debug.py", "__init__.py", "frontend/tensor.py", "frontend/functional.py",
 )  # fmt: skip
-CORE_LIMIT = 10_505
+CORE_LIMIT = 10_520
 GPU = (
     "codegen/barriers.py", "codegen/blocks.py", "codegen/cstyle", "codegen/cuda.py",
     "codegen/dialects.py", "codegen/gpu.py", "codegen/lanes.py", "codegen/matrix.py",
@@ -22,7 +22,7 @@ GPU = (
     "runtime/cuda", "runtime/gpu.py", "runtime/metal.py", "runtime/nvrtc.py", "runtime/opencl.py",
     "search/lanes.py",
 )  # fmt: skip
-GPU_LIMIT = 3_062
+GPU_LIMIT = 3_063
 STAGES = ("frontend", "rewrite", "search", "codegen", "runtime")
 
 

@@ -188,6 +188,7 @@ BROKEN = {
     "many keys": (base(n_keys=2**64 - 1), "cannot fit"),
     "one tensor too many": (base(n_tensors=3), "tensor"),
     "one key too many": (base(n_keys=2), "ends inside"),
+    "three bytes": (b"abc", "not a GGUF file"),
     "truncated header": (base()[:90], "ends inside its header"),
     "truncated data": (base()[:-4], "'b'"),
     "long string": (key_of(gw.STRING, struct.pack("<Q", 1 << 60)), "ends inside"),

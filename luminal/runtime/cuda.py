@@ -103,9 +103,9 @@ class CudaDevice:
         except RuntimeError as error:
             if isinstance(error, DeviceError):
                 raise
-            raise DeviceError(f"[cuda] no NVIDIA driver. Got {str(error).splitlines()[0]}; "
-                              "expected libcuda. Try installing it, or device='cpu'."
-                              ) from None  # fmt: skip
+            reason = str(error).splitlines()[0].rstrip(".")
+            raise DeviceError(f"[cuda] no NVIDIA driver could be loaded ({reason}). Try installing "
+                              "one, or device='cpu'.") from None  # fmt: skip
         self.version = int(self.call("cuDriverGetVersion"))
         if self.version < OLDEST:
             raise DeviceError(f"[cuda] the driver is too old. Got one for CUDA {_dotted(self)}; "

@@ -30,8 +30,10 @@ def modules() -> tuple[Any, Any]:
         import Metal
         import objc
     except ImportError:
-        raise DeviceError("[metal] no bindings. Got no pyobjc-framework-Metal; expected it. Try "
-                          "pip install 'luminal[metal]' on a Mac.") from None  # fmt: skip
+        raise DeviceError(
+            "[metal] pyobjc-framework-Metal is not installed. Try pip install 'luminal[metal]' on "
+            "a Mac, or device='cpu'."
+        ) from None
     return Metal, objc
 
 

@@ -13,6 +13,8 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+from luminal.errors import warn_unwritable
+
 MAGIC = b"LUM1"
 LIMIT_BYTES = 1 << 30
 KEPT_SHARE = 0.8
@@ -58,11 +60,11 @@ class Cache:
         return None
 
     def put(self, kind: str, key: str, data: bytes) -> None:
-        """Store bytes under a key; a directory that cannot be written is no error."""
+        """Store bytes under a key; a directory that cannot be written is worth a warning."""
         if self.directory is None:
             return
         folder = self.directory / kind / key[:2]
-        with suppress(OSError):
+        try:
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile(dir=folder, prefix=".new-", delete=False) as file:
                 file.write(_sealed(data))
@@ -71,6 +73,9 @@ class Cache:
                 total = sum(size for _, size, _ in self.entries())
                 if total > self.limit_bytes:  # to well below it
                     self.clear(total - int(self.limit_bytes * KEPT_SHARE))
+        except OSError as error:
+            loss = "every process searches and compiles again"
+            warn_unwritable(str(self.directory), "LUMINAL_CACHE", loss, error.strerror)
 
     def load(self, kind: str, key: str) -> object | None:
         """The object stored under a key; None as well for one of another version of Python."""

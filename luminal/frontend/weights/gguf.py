@@ -91,10 +91,10 @@ class _Cursor:
     def __init__(self, path: Path, data: mmap.mmap) -> None:
         self.path, self.data, self.position = path, data, 0
 
-    def fail(self, problem: str) -> WeightsError:
+    def fail(self, problem: str, hint: str = "Try downloading the file again.") -> WeightsError:
         if len(problem) > _LONGEST:  # a damaged length makes a name out of half the file
             problem = f"{problem[: _LONGEST - 100]}[…]{problem[-100:]}"
-        return WeightsError(f"[load_gguf] {self.path.name}: {problem}")
+        return WeightsError(f"[load_gguf] {self.path.name}: {problem.removesuffix('.')}. {hint}")
 
     @property
     def remaining(self) -> int:
@@ -104,7 +104,7 @@ class _Cursor:
         if size_bytes > self.remaining:
             raise self.fail(
                 f"the file ends inside its header: {what} needs {size_bytes} bytes at offset "
-                f"{self.position}, {self.remaining} are left. Try downloading the file again."
+                f"{self.position}, {self.remaining} are left"
             )
         start = self.position
         self.position += size_bytes
@@ -216,9 +216,10 @@ def load_gguf(path: str | Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 
 
 def _header(cursor: _Cursor) -> tuple[int, int, int]:
-    magic = cursor.take(4, "the magic number")
+    magic = cursor.take(min(4, cursor.remaining), "the magic number")
     if magic != b"GGUF":
-        raise cursor.fail(f"not a GGUF file. Got magic {magic!r}; expected b'GGUF'")
+        problem = f"not a GGUF file. Got magic {magic!r}; expected b'GGUF'"
+        raise cursor.fail(problem, "Try the path of a model file that ends in .gguf.")
     version = cursor.u32("the version")
     if version not in (2, 3):
         swapped = version & 0xFFFF == 0 and version != 0
@@ -306,7 +307,7 @@ def _check_spans(cursor: _Cursor, infos: list[_TensorInfo], base: int, alignment
             raise cursor.fail(
                 f"the data of tensor {info.name!r} lies past the end of the file. It needs bytes "
                 f"{base + info.offset} to {base + info.offset + info.size_bytes}, the file has "
-                f"{size}. Try downloading the file again."
+                f"{size}"
             )
     ordered = sorted((i for i in infos if i.size_bytes), key=lambda info: info.offset)
     for before, after in pairwise(ordered):
