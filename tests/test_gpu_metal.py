@@ -95,7 +95,9 @@ def test_random_graphs(number, gpu):
 
 def test_no_bindings(monkeypatch):
     monkeypatch.setitem(sys.modules, "Metal", None)
-    with pytest.raises(DeviceError, match=r"pyobjc-framework-Metal is not installed.*'luminal\[metal\]'"):
+    with pytest.raises(
+        DeviceError, match=r"pyobjc-framework-Metal is not installed.*'luminal\[metal\]'"
+    ):
         MetalDevice()
 
 

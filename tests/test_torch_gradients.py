@@ -94,3 +94,21 @@ def test_attention_gradients(groups, mask, order):
     want = gradients(f, tensors)
     torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
     assert got[0].stride() == want[0].stride()
+
+
+@pytest.mark.parametrize("pool", [F.avg_pool2d, F.max_pool2d])
+@pytest.mark.parametrize(("kernel", "stride", "padding"), [(3, 2, 1), (2, 2, 0), (2, 3, 1)])
+def test_gradients_of_pooling_over_symbolic_sizes(pool, kernel, stride, padding):
+    def f(x):
+        return pool(x, kernel, stride, padding)
+
+    run = torch.compile(f, backend=luminal.torch.backend, dynamic=True,
+                        options={"search": "off", "fallback": "error"})  # fmt: skip
+    for size in (8, 9, 13):
+        x = torch.randn(1, 2, size, size + 3)
+        grads = []
+        for g in (f, run):
+            leaf = x.clone().requires_grad_()
+            g(leaf).pow(2).sum().backward()
+            grads.append(leaf.grad)
+        torch.testing.assert_close(grads[1], grads[0])

@@ -38,6 +38,7 @@ _FREE = {"_operator.getitem", "aten._conj.default"}  # which compute nothing
 @dataclass(slots=True)
 class _Builder:
     gm: GraphModule
+    kind: str
     options: Options
     report: Report
     symbols: Symbols
@@ -51,7 +52,8 @@ class _Builder:
             parts = self._parts_or_none(found)
             if parts is not None and self._compile(found, parts):
                 break
-            convert_as_usual()
+            if self.kind != "backward":  # whose frame is converted already
+                convert_as_usual()
         else:
             self._refuse_all("too many attempts")
             found = split(self.gm.graph, self.symbols, self._supports, set(self.refused))
@@ -219,7 +221,7 @@ def build(
     symbols = Symbols(gm.graph)
     options, place = _placed(options, symbols.device)
     with place:
-        return _Builder(gm, options, report, symbols, statics, symbols.hints()).run()
+        return _Builder(gm, kind, options, report, symbols, statics, symbols.hints()).run()
 
 
 def _placed(

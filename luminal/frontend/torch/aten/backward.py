@@ -82,10 +82,12 @@ def _covering(
         reach = holes[p] * (kernel[p] - 1)
         before = reach - pads[p]
         length = (x.dims[first + p] - 1) * step[p] + 1
-        after = sizes[p] + reach - before - length
-        if after.value is None or before < 0:
-            raise UnsupportedError("[torch] the gradient of pooling over symbolic sizes.")
-        view = pad_view(x.dims, first + p, before, max(after.value, 0), fill, step[p] - 1)
+        after = (sizes[p] + reach - before - length).value
+        if after is None:  # at most so many, for the last window fits
+            after = reach + step[p] - pads[p] - 1
+        if before < 0:
+            raise UnsupportedError("[torch] the gradient of pooling padded by more than a window.")
+        view = pad_view(x.dims, first + p, before, max(after, 0), fill, step[p] - 1)
         x = x.through(view)
         x = F.narrow(x, first + p, 0, sizes[p] + reach)
     return _windows(x, first, kernel, (1,) * n, holes)
