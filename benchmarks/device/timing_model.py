@@ -5,13 +5,18 @@ predicted times of Llama-3-8B in Q8_0. The device script calls `predict_ms` for 
 
 A kernel takes the longer of its bytes (each buffer once) and its operations; kernels run one by
 one, and each launch inside a graph costs `LAUNCH_US`. Products of 16-bit operands count against the
-matrix units, all else against the plain ones."""
+matrix units, all else against the plain ones.
+
+For decode, the emulator also counts what the text of each distinct kernel asks for: in a few blocks
+of its grid, at full size otherwise, scaled to all of them, which differ only in where they read. A
+kernel then takes the longest of its bytes, its operations, the sectors that its warps
+ask the nearest cache for, and its instructions of memory."""
 
 import argparse
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 
@@ -21,8 +26,11 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 from llama_file import SHAPES, write  # noqa: E402
 
 import luminal.llm  # noqa: E402
+from luminal import emulator  # noqa: E402
+from luminal.codegen.generate import generate  # noqa: E402
 from luminal.compiler import bind_weights, search_plan  # noqa: E402
 from luminal.config import Config  # noqa: E402
+from luminal.emulator import emulated  # noqa: E402
 from luminal.explanation.facts import kernel_flops  # noqa: E402
 from luminal.ir.expr import Expr, Var  # noqa: E402
 from luminal.ir.plan import Kernel, Plan  # noqa: E402
@@ -36,24 +44,49 @@ CONTEXTS = (128, 2048, 8192)
 
 @dataclass(frozen=True)
 class Ceilings:
-    """GB/s of memory, GFLOP/s of bf16 in the matrix units and of f32 outside of them."""
+    """GB/s of memory, GFLOP/s of bf16 in the matrix units and of f32 outside of them; the number of
+    multiprocessors and GHz: a cycle serves an instruction of memory of a warp, or four sectors."""
 
     bandwidth_gbs: float
     matrix_gflops: float
     plain_gflops: float
+    cores: int = 132
+    ghz: float = 1.755
 
 
 CHIPS = {"H100": Ceilings(3350, 989e3, 67e3), "H200": Ceilings(4800, 989e3, 67e3)}
 
 
-def kernel_us(kernel: Kernel, plan: Plan, sizes: Mapping[str, int], c: Ceilings) -> float:
-    """The time of one launch at best."""
+def kernel_us(
+    kernel: Kernel, plan: Plan, sizes: Mapping[str, int], c: Ceilings,
+    counts: emulator.Counts | None = None,
+) -> float:  # fmt: skip
+    """The time of one launch at best, by its bytes and operations; by what it was seen to ask of
+    memory too, if that was counted."""
     terms = postorder(*(s.value for s in kernel.stores))
     products = [t for t in terms if t.op == "sum"]
     bits = {t.dtype.bits for p in products for t in postorder(p) if t.op == "load"}
     rate = c.matrix_gflops if bits and bits <= {16} else c.plain_gflops
     moved_us = moved_bytes(kernel, plan, sizes) / c.bandwidth_gbs / 1e3
-    return LAUNCH_US + max(moved_us, kernel_flops(kernel, sizes) / rate / 1e3)
+    cycles = 0.0
+    if counts is not None:
+        sectors = counts.sectors_read + counts.sectors_written
+        cycles = max(sectors / 4 + counts.shared_cycles,
+                     counts.reads + counts.writes + counts.shared_accesses)  # fmt: skip
+    busy_us = cycles / (c.cores * c.ghz * 1e3)
+    return LAUNCH_US + max(moved_us, kernel_flops(kernel, sizes) / rate / 1e3, busy_us)
+
+
+def counted(plan: Plan, sizes: Mapping[str, int]) -> list[emulator.Counts]:
+    """What each kernel asks of memory: each distinct text runs once, in the emulator."""
+    program = generate(plan, H100)
+    first: dict[int, int] = {}
+    for n, call in enumerate(program.calls):
+        first.setdefault(call, n)
+    few = replace(plan, kernels=tuple(plan.kernels[n] for n in first.values()))
+    found = emulator.counts(replace(program, plan=few, calls=tuple(first)), sizes)
+    known = dict(zip(first, found, strict=True))
+    return [known[call] for call in program.calls]
 
 
 def moved_bytes(kernel: Kernel, plan: Plan, sizes: Mapping[str, int]) -> float:
@@ -107,19 +140,37 @@ def main() -> None:
     parser.add_argument("--shape", choices=SHAPES, default="8B")
     args = parser.parse_args()
     c = CHIPS[args.chip]
-    print(
-        f"| Llama {args.shape} Q8_0 on {args.chip} | launches | GB | ms | of the bandwidth bound |"
-    )
-    print("|" + " --- |" * 5)
+    head = ("launches", "GB", "ms by bytes", "of the bound", "GB of sectors",
+            "memory instructions, millions", "ms by counts", "of the bound")  # fmt: skip
+    print(f"| Llama {args.shape} Q8_0 on {args.chip} | {' | '.join(head)} |")
+    print("|" + " --- |" * 9)
     for single, contexts in ((True, CONTEXTS), (False, (0,))):
         plan = llama_plan(single, args.shape)
         for context in contexts:
             sizes = {"n_past": context, "n_q": 1 if single else 512, "n_rows": 1}
-            moved = sum(moved_bytes(k, plan, sizes) for k in plan.kernels)
-            ms = predict_ms(plan, sizes, c)
-            name = f"decode at {context}" if single else "prefill 512"
-            print(f"| {name} | {len(plan.kernels)} | {moved / 1e9:.2f} | {ms:.2f} | "
-                  f"{moved / c.bandwidth_gbs / 1e6 / ms:.0%} |", flush=True)  # fmt: skip
+            row(plan, sizes, c, f"decode at {context}" if single else "prefill 512", single)
+
+
+def row(plan: Plan, sizes: Mapping[str, int], c: Ceilings, name: str, count: bool) -> None:
+    """Prints one row; what is counted takes seconds for one token, and far longer for many."""
+    moved = sum(moved_bytes(k, plan, sizes) for k in plan.kernels)
+    bound_ms, ms = moved / c.bandwidth_gbs / 1e6, predict_ms(plan, sizes, c)
+    cells = [
+        name,
+        f"{len(plan.kernels)}",
+        f"{moved / 1e9:.2f}",
+        f"{ms:.2f}",
+        f"{bound_ms / ms:.0%}",
+    ]
+    if count and emulated.compiler():
+        found = counted(plan, sizes)
+        pairs = list(zip(plan.kernels, found, strict=True))
+        seen_ms = sum(kernel_us(k, plan, sizes, c, n) for k, n in pairs) / 1e3
+        sectors = sum(n.sectors_read + n.sectors_written for n in found) * 32
+        asked = sum(n.reads + n.writes for n in found)
+        cells += [f"{sectors / 1e9:.1f}", f"{asked / 1e6:.1f}", f"{seen_ms:.2f}",
+                  f"{bound_ms / seen_ms:.0%}"]  # fmt: skip
+    print("| " + " | ".join(cells + ["", "", "", ""][len(cells) - 5 :]) + " |", flush=True)
 
 
 if __name__ == "__main__":
