@@ -58,13 +58,9 @@ def test_forward(name):
         assert not any(r.fallback for r in luminal.torch.reports())
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("cache", ["dynamic", pytest.param("static", marks=pytest.mark.nightly)])
-@pytest.mark.parametrize("name", chosen([*tiny.DECODERS, *tiny.ENCODER_DECODERS]))
-def test_generate(name, cache):
-    """Greedy decoding of padded texts; the first graph is that of the prompt."""
+def assert_same_tokens(name, given, cache):
+    """Compares greedy decoding with eager's; returns the reports after the prompt's graph."""
     model = tiny.model(name)
-    given = tiny.prompt(name)
     options = {"max_new_tokens": LENGTH, "min_new_tokens": LENGTH, "do_sample": False,
               "cache_implementation": cache, "disable_compile": True}  # fmt: skip
     want = model.generate(**given, **options)
@@ -72,8 +68,26 @@ def test_generate(name, cache):
     assert torch.equal(model.generate(**given, **options), want)
     decode = luminal.torch.reports()[1:]
     assert not any(r.fallback for r in decode)
+    return decode
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cache", ["dynamic", pytest.param("static", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("name", chosen([*tiny.DECODERS, *tiny.ENCODER_DECODERS]))
+def test_generate(name, cache):
+    """Greedy decoding of padded texts."""
+    decode = assert_same_tokens(name, tiny.prompt(name), cache)
     if name not in tiny.WINDOWED:  # those branch on whether their window is full
         assert len(decode) <= 2
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("name", "cache"), [("gemma3", "dynamic"), ("mistral", "dynamic"), ("mistral", "static")]
+)
+def test_prompt_is_longer_than_the_window(name, cache):
+    assert len(assert_same_tokens(name, tiny.padded(3, tiny.WINDOW + 8), cache)) <= 2
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import torch
 import transformers as hf
 
 VOCAB = 97
+WINDOW = 16
 _DECODER = {
     "vocab_size": VOCAB, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
     "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 256,
@@ -27,13 +28,13 @@ def _qwen3() -> torch.nn.Module:
 def _gemma3() -> torch.nn.Module:
     kinds = ["sliding_attention", "full_attention"]
     return hf.Gemma3ForCausalLM(
-        hf.Gemma3TextConfig(**_DECODER, head_dim=8, sliding_window=16, layer_types=kinds,
+        hf.Gemma3TextConfig(**_DECODER, head_dim=8, sliding_window=WINDOW, layer_types=kinds,
                             query_pre_attn_scalar=8)
     )  # fmt: skip
 
 
 def _mistral() -> torch.nn.Module:
-    return hf.MistralForCausalLM(hf.MistralConfig(**_DECODER, sliding_window=16))
+    return hf.MistralForCausalLM(hf.MistralConfig(**_DECODER, sliding_window=WINDOW))
 
 
 def _mixtral() -> torch.nn.Module:
