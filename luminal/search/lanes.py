@@ -12,7 +12,7 @@ from math import prod
 
 from luminal.ir import REDUCTIONS, Loop, Online, Schedule, Stage, Term, Var, accumulator, f32
 from luminal.ir.plan import Item, Reg
-from luminal.search.facts import Facts
+from luminal.search.facts import Access, Facts
 from luminal.search.nest import Candidate, Nest
 
 THREADS = 256
@@ -308,12 +308,24 @@ def _across(
     near = [a for a in facts.loads(*nest.values) if facts.stride(a, wide) == 1]
     if near and (inner or facts.extent(last) >= 4 * lanes):
         width = _whole(wide, min(a.buffer.dtype.bits for a in near))
-    loops, rows = deal(facts, rest, threads // lanes)
+    each = _together(facts, near and facts.loads(*nest.values), rest, threads // lanes)
+    loops, rows = deal(facts, rest, threads // lanes, each)
     steps = [Loop(a.name, 1) for a in summed if a not in (last, wide)]
     steps.append(Loop(last.name, width if wide is last else 1, lanes=lanes))
     steps += [Loop(wide.name, width)] if wide is not last else []
-    regs = (Reg(wide.name, 1, "vector"),) if width > 1 else ()
+    regs = (Reg(rest[-1].name, 1, "unroll"),) if each > 1 else ()
+    regs += (Reg(wide.name, 1, "vector"),) if width > 1 else ()
     return Schedule((*grid, *loops, *stages, *rows, *steps), regs)
+
+
+def _together(
+    facts: Facts, loads: Sequence[Access], rest: Sequence[Var], rows: int
+) -> int:  # fmt: skip
+    """How many neighbouring results a thread makes: what they share is read once for them."""
+    if not rest or all(rest[-1] in a.axes for a in loads):
+        return 1
+    most = prod(map(facts.extent, rest)) // (rows * facts.target.cores)
+    return next((n for n in (4, 2) if n <= most and rest[-1].extent % (n * rows) == 0), 1)
 
 
 def _along(facts: Facts, nest: Nest, rest: Sequence[Var], summed: Sequence[Var]) -> bool:

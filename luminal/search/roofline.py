@@ -25,7 +25,8 @@ KEPT = 1 << 12
 """Results of such a reduction that are kept where it does not depend on every free axis."""
 NEVER = 1e15
 _NONE: frozenset[Var] = frozenset()
-_OPERAND_TILE, _ROW_TILE = 32, 256
+_OPERAND_TILE, _ROW_TILE, _ROWS, _TWICE = 32, 256, 8, 0.5
+"""With fewer `_ROWS`, each thread of a GPU makes an rsum's weights for itself, and twice."""
 _TYPICAL = 512
 _NEAR = 1024
 """Elements that stay in the nearest cache until the next of a block reads them again."""
@@ -70,9 +71,8 @@ class Machine:
         """A launch that does this work, `clutter` times as slowly as the machine can."""
         t = self.target
         rate = t.bandwidth_gbs * (4 if bytes_ < t.l2_bytes else 1)
-        compute, memory = flops / (t.gflops * t.cores), bytes_ / rate
-        work = max(compute, memory) + _OVERLAP * min(compute, memory)
-        return t.launch_us + work / 1e3 * clutter
+        least, most = sorted((flops / (t.gflops * t.cores), bytes_ / rate))
+        return t.launch_us + (most + _OVERLAP * least) / 1e3 * clutter
 
 
 def kernel_us(
@@ -99,7 +99,7 @@ class _Place:
     its result with the number of result points that share one evaluation."""
 
     bound: frozenset[Var] = frozenset()
-    shared: tuple[tuple[frozenset[Var], int], ...] = ()
+    shared: tuple[tuple[frozenset[Var], float], ...] = ()
     online: bool = False
 
 
@@ -111,7 +111,7 @@ class _Walk:
         self.seen: set[Term] = set()
         self.loads: dict[tuple[str, bool], float] = {}
         self.contractions: set[tuple[Var, ...]] = set()
-        self.illegal = False
+        self.illegal, self.threads = False, machine.target.warp > 1
         self.flops = self.clutter = 0.0
 
     def visit(self, t: Term, place: _Place) -> None:
@@ -131,7 +131,7 @@ class _Walk:
             whole = near or all(self.free.isdisjoint(a.variables()) for a in blocks)
             key = inner.buffer, bool(place.shared) and not whole  # each of a block sums again
             self.loads[key] = max(self.loads.get(key, 0.0), self.points(inner.free & known))
-        for a in t.args:
+        for a in sorted(t.args, key=lambda a: -len(a.free) * self.threads):
             self.visit(a, place)
 
     def _count(
@@ -147,7 +147,7 @@ class _Walk:
     def _reduction(self, t: Term, place: _Place) -> None:
         own, known = frozenset(t.axes), self.free | place.bound
         bound, result = place.bound | own, t.free & known
-        rows = tuple((domain, _ROW_TILE) for domain, _ in place.shared)
+        rows = tuple((domain, _ROW_TILE if tile > 1 else tile) for domain, tile in place.shared)
         if not place.online and not t.free.isdisjoint(place.bound):
             self.illegal |= self.machine.repeats(t, result, self.free)
         elif place.shared and not place.online:
@@ -158,7 +158,8 @@ class _Walk:
         self._count(WEIGHTS[t.op], inside, _Place(place.bound, rows), result)
         args = self._twins(t)
         if t.op == "rsum":
-            logits = _Place(bound, (*rows, (result, _ROW_TILE)), online=True)
+            few = self.points(known & t.args[0].free - t.args[1].free) < _ROWS and self.threads
+            logits = _Place(bound, (*rows, (result, _TWICE if few else _ROW_TILE)), online=True)
             self._count(POWER, t.args[0].free & (known | own), logits)
             self.visit(args[0], logits)
         for a in args[t.op == "rsum" :]:
