@@ -35,6 +35,7 @@ class _Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line and exits: 0 done, 2 a problem of the user's, 130 interrupted."""
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115  (it may be closed)
     try:
         options = _parser().parse_args(arguments)
         options.command(options)
@@ -43,9 +44,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _stop(str(error), _EXIT_PROBLEM)
     except KeyboardInterrupt:
         _stop("interrupted", _EXIT_INTERRUPTED)
-    except BrokenPipeError:
+    except OSError as error:  # of standard output: what else fails is a LuminalError
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        if isinstance(error, BrokenPipeError):
+            sys.exit(0)
+        _stop(f"cannot write: {error.strerror}. Try another output", _EXIT_PROBLEM)
     except MemoryError:
         _stop("not enough memory. Try a smaller --n-ctx or a smaller model", _EXIT_PROBLEM)
     except Exception as error:

@@ -97,9 +97,10 @@ def _checked(name: str, value: Any) -> Any:
 
 def _number(value: Any, kind: type[int] | type[float]) -> float:
     try:
-        return kind(value)
-    except (TypeError, ValueError):
+        found = kind(value)
+    except (TypeError, ValueError, OverflowError):
         return -1
+    return -1 if isinstance(value, float) and found != value else found
 
 
 def from_environment(environ: Mapping[str, str] = os.environ) -> Config:

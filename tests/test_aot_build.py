@@ -374,6 +374,8 @@ def test_problems(exported, tmp_path):
         luminal.build(exported, tmp_path / "none" / "a.o")
     with pytest.raises(ArgumentError, match="cannot write .*taken.o"):
         (tmp_path / "taken.o").mkdir()
+        luminal.build(exported, tmp_path / "taken.so", shared_library=True)
+    with pytest.raises(ArgumentError, match=r"output is a folder. Got .*taken.o; .* Try -o .*so\."):
         luminal.build(exported, tmp_path / "taken.o")
     with pytest.raises(WeightsError, match="no exported model"):
         (tmp_path / "x.gguf").write_bytes(b"GGUF" + bytes(100))

@@ -3,7 +3,10 @@
 import io
 import json
 import os
+import shlex
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -173,3 +176,14 @@ def test_interrupt_is_one_line(
     finally:
         signal.signal(signal.SIGINT, before)
     assert (code, err) == (130, "luminal: interrupted\n")
+
+
+@pytest.mark.parametrize(("ending", "expected"), [(">&-", 0), (">/dev/full", 2), ("| true", 0)])
+def test_standard_output_that_takes_nothing(ending: str, expected: int) -> None:
+    if "/dev/full" in ending and not os.path.exists("/dev/full"):
+        pytest.skip("there is no /dev/full")
+    command = f"{shlex.quote(sys.executable)} -m luminal devices {ending}"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True)
+    assert done.returncode == expected, done.stderr
+    assert "bug" not in done.stderr and "Traceback" not in done.stderr
+    assert ("cannot write" in done.stderr) == (expected == 2)

@@ -103,6 +103,7 @@ def test_equal_names_are_equal_sizes() -> None:
         ((X[0], Y), ShapeError, "wrong rank"),
         ((X.astype(np.float64), Y), DTypeError, "wrong dtype. Got float64; expected f32"),
         ((X, Y.astype(np.int32)), DTypeError, "input 1 .* wrong dtype. Got int32"),
+        ((X.astype(X.dtype.newbyteorder()), Y), DTypeError, "float32 in the byte order of another"),
         ((X, "text"), ArgumentError, "not an array. Got str"),
         ((X, None), ArgumentError, "not an array"),
         ((X, 1.0), LuminalError, "input 1"),
@@ -358,3 +359,9 @@ def test_a_chain_of_statistics_is_one_kernel_that_makes_costly_values_once() -> 
     stages = [i for i in kernel.schedule.items if isinstance(i, Stage)]
     shared = [kernel.subterms()[i.term] for i in stages if i.same]
     assert [t.op for t in shared] == ["add", "add"]  # what is normalised, what the softmax is of
+
+
+@pytest.mark.parametrize("threads", [2.7, float("inf"), float("nan"), -1, "two"])
+def test_threads_are_a_whole_number(threads):
+    with pytest.raises(ArgumentError, match="threads must be a whole number"):
+        luminal.compile(lambda x: x, [X], threads=threads)

@@ -161,6 +161,9 @@ class _Library:
         folder, system = output.parent, system_of(self.program.target.triple)
         if not folder.is_dir():
             raise ArgumentError(f"[build] no such folder. Got {folder}. Try making it first.")
+        if output.is_dir():
+            raise ArgumentError(f"[build] the output is a folder. Got {output}; expected a file. "
+                                f"Try -o {output / output.name}.so.")  # fmt: skip
         code = compile_object(self._joined(), self.program.target)
         written = [output.with_suffix(".o")]
         written[0].write_bytes(code)

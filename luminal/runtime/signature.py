@@ -69,7 +69,7 @@ class Signature:
         if len(inputs) != len(self.buffers):
             raise ArgumentError(
                 f"[call] wrong number of inputs. Got {len(inputs)}; expected {len(self.buffers)}: "
-                f"{', '.join(b.name for b in self.buffers)}."
+                f"{', '.join(b.name for b in self.buffers)}. Try one array for each."
             )
         numbered = enumerate(zip(inputs, self.buffers, strict=True))
         arrays = [_as_array(value, buffer, number) for number, (value, buffer) in numbered]
@@ -149,14 +149,16 @@ def _as_array(value: Any, buffer: Buffer, number: int) -> np.ndarray:
     except (TypeError, ValueError, BufferError, RuntimeError, OverflowError) as error:
         raise ArgumentError(
             f"[call] {_name(number, buffer)} is not an array. Got {type(value).__name__} "
-            f"({error}); expected a NumPy array, DLPack, __array_interface__ or a buffer."
+            f"({error}); expected a NumPy array, DLPack, __array_interface__ or a buffer. "
+            "Try numpy.asarray."
         ) from None
     if RAW_BITS.get(value.dtype.name) == buffer.dtype.name:
         value = value.view(dtype)
     if value.dtype != dtype:
+        order = "" if value.dtype.isnative else " in the byte order of another machine"
         raise DTypeError(
-            f"[call] {_name(number, buffer)} has the wrong dtype. Got {value.dtype.name}; expected "
-            f"{buffer.dtype.name} ({dtype.name} array). Try .astype('{dtype.name}')."
+            f"[call] {_name(number, buffer)} has the wrong dtype. Got {value.dtype.name}{order}; "
+            f"expected {buffer.dtype.name} ({dtype.name} array). Try .astype('{dtype.name}')."
         )
     return value
 

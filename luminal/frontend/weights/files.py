@@ -15,15 +15,15 @@ __all__ = ["map_file"]
 def map_file(path: Path, caller: str) -> mmap.mmap:
     """Maps a whole file copy-on-write; raises WeightsError when it is missing or empty."""
     try:
-        if path.is_dir():
-            raise WeightsError(f"[{caller}] {path} is a folder. Expected a model file")
-        status = path.stat()
-        if not path.is_file() or status.st_size == 0:
-            kind = "empty" if path.is_file() else "not a regular file"
-            raise WeightsError(f"[{caller}] {path} is {kind}. Expected a model file")
+        kind = "a folder" if path.is_dir() else "not a regular file" if not path.is_file() else ""
+        if path.stat().st_size == 0 or kind:
+            problem = f"{path} is {kind or 'empty'}. Expected a model file"
+            raise WeightsError(f"[{caller}] {problem}. Try the path of one.")
         with path.open("rb") as file:
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    except WeightsError:
+        raise
     except FileNotFoundError as error:
-        raise WeightsError(f"[{caller}] no such file: {path}") from error
+        raise WeightsError(f"[{caller}] no such file: {path}. Try its whole path.") from error
     except (OSError, ValueError) as error:
         raise WeightsError(f"[{caller}] cannot read {path}: {error}") from error

@@ -67,7 +67,8 @@ def load_safetensors(path: str | Path) -> dict[str, np.ndarray | RawArray]:
 
 
 def _fail(path: Path, problem: str) -> WeightsError:
-    return WeightsError(f"[load_safetensors] {path.name}: {problem}")
+    problem = problem.removesuffix(".")
+    return WeightsError(f"[load_safetensors] {path.name}: {problem}. Try downloading it again.")
 
 
 def _header(path: Path, data: mmap.mmap) -> tuple[dict[str, Any], int]:
