@@ -37,10 +37,10 @@ class Clock:
 
     def __call__(self, whole: Whole) -> Times:
         self.log.append(whole)
-        return tuple(
-            tuple(self.us.get(k.schedule or Schedule(), 100.0) for k in p.kernels)
-            for p in whole.plans
-        )
+        kernels = [
+            [self.us.get(k.schedule or Schedule(), 100.0) for k in p.kernels] for p in whole.plans
+        ]
+        return tuple((sum(us), *us) for us in kernels)
 
 
 def plans(clock: Clock, wrong: Schedule | None = None) -> WholePlans:
@@ -82,8 +82,8 @@ def test_all_winners_together_have_to_beat_all_defaults() -> None:
 
     def clock(whole: Whole) -> Times:  # the winner is fast in the first turn only
         turns.append(whole)
-        fast = 50.0 if len(turns) == 1 else 150.0
-        return tuple((100.0 if p.kernels[0].schedule == task.default else fast,)
+        total = 50.0 if len(turns) == 1 else 150.0  # but each kernel alone stays fast
+        return tuple((100.0, 100.0) if p.kernels[0].schedule == task.default else (total, 50.0)
                      for p in whole.plans)  # fmt: skip
 
     WholePlans({}, 1.0, clock, lambda task, s: "").best([found])
@@ -99,7 +99,7 @@ def test_of_plans_nearly_as_fast_the_faster_whole_wins() -> None:
 
     def clock(whole: Whole) -> Times:
         log.append(whole)
-        return tuple((50.0 if p.notes else 100.0,) for p in whole.plans)
+        return tuple((50.0 if p.notes else 100.0, 100.0) for p in whole.plans)
 
     assert WholePlans({}, 1.0, clock, lambda task, s: "").best([slow, two, one]) is two
     assert len(log[0].plans) == 2
@@ -146,7 +146,7 @@ def test_the_workbench_times_every_kernel_of_every_plan() -> None:
     with_data = replace(found.finish(), buffers=tuple(parts))
     bare = replace(with_data, buffers=tuple(replace(b, data=None) for b in with_data.buffers))
     times = run((Whole((bare, bare), (), 3), target, 1, 0))
-    assert len(times) == 2 and all(len(t) == 2 and min(t) > 0 for t in times)
+    assert len(times) == 2 and all(len(t) == 3 and min(t) > 0 for t in times)
 
 
 def test_the_workbench_gives_nothing_for_a_plan_that_cannot_be_lowered() -> None:

@@ -29,7 +29,8 @@ class Whole:
 
 
 Times = tuple[tuple[float, ...], ...]
-"""Median microseconds of each kernel of each plan; empty if they could not be run."""
+"""Median microseconds of a call of each plan, then those of its kernels one by one; empty if they
+could not be run."""
 MeasureWhole = Callable[[Whole], Times]
 
 
@@ -67,7 +68,7 @@ class WholePlans:
         close = [f for f in found if f.total_us <= CLOSE_PLANS * first.total_us][:RIVALS]
         if len(close) > 1:
             times = self.run(first.total_us, *(f.plan_of({}) for f in close))
-            totals = list(map(sum, times)) or [f.total_us for f in close]
+            totals = [t[0] for t in times] or [f.total_us for f in close]
             first = min(zip(totals, close, strict=True), key=lambda pair: pair[0])[1]
         self.settle(first)
         return first
@@ -86,7 +87,7 @@ class WholePlans:
         if times:
             defaults = found.plan_of({t: t.default for t in options})
             times = self.run(found.total_us, defaults, found.plan_of({}))
-            totals = list(map(sum, times))
+            totals = [t[0] for t in times]
             for task in options if totals and totals[1] > totals[0] else ():
                 self._take(task, [(task.default, _each(found, task, times[0]))])
 
@@ -98,7 +99,7 @@ class WholePlans:
 
 def _each(found: Scheduled, task: Task, times: tuple[float, ...]) -> float:
     """What a call of the task took on average."""
-    calls = zip(found.calls, times, strict=True)
+    calls = zip(found.calls, times[1:], strict=True)
     return sum(us for call, us in calls if call is task) / task.uses
 
 
