@@ -17,6 +17,7 @@ from torch._dynamo.symbolic_convert import TensorifyState
 from torch.fx import GraphModule, Node
 
 from luminal.config import Config
+from luminal.frontend.torch.positions import at, put
 from luminal.frontend.torch.prepass import interpolate
 from luminal.programs import digest, versions
 
@@ -80,8 +81,8 @@ def _function(target: Any) -> str:
         for space in () if ours else _SPACES:
             if getattr(space, target.__name__, None) is target:
                 return f"{space.__name__}.{target.__name__}"
-    if target is interpolate:
-        return "interpolate"
+    if target in (interpolate, at, put):
+        return f"luminal.{target.__name__}"
     raise Unknown
 
 

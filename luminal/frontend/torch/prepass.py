@@ -17,6 +17,7 @@ from torch.fx import GraphModule, Node
 
 from luminal.frontend.torch import sdpa
 from luminal.frontend.torch.losses import multilabel_margin_loss
+from luminal.frontend.torch.positions import keep_positions, put
 from luminal.frontend.torch.strides import laid_out_like
 
 __all__ = ["interpolate", "prepass", "writes"]
@@ -27,7 +28,7 @@ _DROPOUTS = {
 _IN_PLACE = {
     operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ifloordiv,
     operator.imod, operator.ipow, operator.iand, operator.ior, operator.ixor, operator.ilshift,
-    operator.irshift, operator.imatmul, operator.setitem,
+    operator.irshift, operator.imatmul, operator.setitem, put,
 }  # fmt: skip
 
 
@@ -42,6 +43,7 @@ def prepass(gm: GraphModule) -> str | None:
     """Changes `gm` in place; returns why it must run in eager as a whole, or None."""
     mutates = writes(gm)
     for node in list(gm.graph.nodes):
+        keep_positions(node)
         if node.op == "call_method" and node.target == "unfold" and mutates:
             return "in-place write in a graph with Tensor.unfold"
         if node.op == "call_method" and node.target == "set_" and _of_input(gm, node.args[-1]):

@@ -20,13 +20,18 @@ import torch
 from torch._dynamo import convert_frame, utils
 from torch._dynamo.exc import TensorifyScalarRestartAnalysis
 from torch._dynamo.variables.tensor import TensorVariable
-from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    FakeTensorMode,
+    unset_fake_temporarily,
+)
 from torch.fx import GraphModule, Interpreter, Node
 from torch.fx.experimental import _config as settings
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._sympy.numbers import int_oo
 
 from luminal.frontend.torch.collector import resting
+from luminal.frontend.torch.positions import keep_positions
 from luminal.frontend.torch.reports import count, forget
 from luminal.frontend.torch.unconverted import in_eager
 
@@ -87,9 +92,16 @@ def install(backend: Callable[..., object]) -> None:
         generic = _STATE.active and _STATE.inside
         return evaluate(self, node, size_oblivious or generic, *args, **rest)
 
-    def ran(*args: Any, **rest: Any) -> Any:
-        with _inside():
-            return run_node(*args, **rest)
+    def ran(tracer: Any, node: Node, *args: Any, **rest: Any) -> Any:
+        if _STATE.ours:
+            keep_positions(node)
+        try:
+            with _inside():
+                return run_node(tracer, node, *args, **rest)
+        except RuntimeError as error:  # Dynamo would break the graph
+            if _STATE.active and _STATE.met and _is_of_sizes(error.__cause__):
+                raise _Diverges from error
+            raise
 
     _keep_shapes_known()
     convert_frame.ConvertFrameAssert.__call__ = converted  # type: ignore[method-assign]
@@ -107,6 +119,12 @@ def _keep_shapes_known() -> None:
         sync(self, tx, version, has_tensor_arg or _STATE.ours)
 
     TensorVariable._sync_if_inplace_mutation = synced  # type: ignore[method-assign]
+
+
+def _is_of_sizes(error: object) -> bool:
+    """True if an operator depends on data only because symbols are general."""
+    data = isinstance(error, DataDependentOutputException)
+    return data and torch.Tag.data_dependent_output not in error.func.tags
 
 
 @contextmanager

@@ -113,13 +113,26 @@ class Symbols:
         return free_symbols(value) <= self.sources.keys()
 
     def var(self, symbol: sympy.Symbol) -> Var:
-        """The index variable of a symbol, with its range."""
+        """The index variable of a symbol, with its range; UnsupportedError if it may be negative,
+        as a number of the program may that is no size."""
         if symbol not in self._vars:
+            self._guard_sign(symbol)
             limits = self._ranges.get(symbol)
-            low = _bound(getattr(limits, "lower", 0), 0)
+            low = _bound(getattr(limits, "lower", 0), -UNBOUNDED)
+            if low < 0:
+                raise UnsupportedError(f"[torch] a number {symbol} that may be negative.")
             high = _bound(getattr(limits, "upper", UNBOUNDED), UNBOUNDED)
             self._vars[symbol] = Var(str(symbol), low, high)
         return self._vars[symbol]
+
+    def _guard_sign(self, symbol: sympy.Symbol) -> None:
+        """Makes a graph that was traced with a number from 0 for such numbers only."""
+        environment = self._environment
+        value = getattr(environment, "backed_var_to_val", {}).get(symbol)
+        limits = self._ranges.get(symbol)
+        if value is None or limits is None or environment.frozen or limits.lower >= 0:  # type: ignore[attr-defined]
+            return
+        environment.evaluate_expr(symbol >= 0)
 
     def symbol(self, var: Var) -> sympy.Symbol:
         """The symbol that a variable stands for."""

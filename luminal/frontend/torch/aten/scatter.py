@@ -23,7 +23,7 @@ from luminal.frontend.tensor import (
 )
 from luminal.frontend.torch.aten.index import wrapped
 from luminal.frontend.torch.aten.table import Call, op
-from luminal.frontend.torch.aten.views import start_of
+from luminal.frontend.torch.aten.views import position, start_of
 from luminal.ir.dtype import boolean, i32, i64
 from luminal.ir.expr import Expr, ExprLike, prod, to_expr
 from luminal.ir.view import View, axes_of
@@ -204,9 +204,8 @@ def _slice_scatter(
 
 @op("select_scatter")
 def _select_scatter(call: Call, x: Tensor, src: Tensor, dim: int, index: ExprLike) -> Tensor:
-    d, place = dim % x.ndim, to_expr(index)
-    if place.value is not None and place.value < 0:
-        place = x.dims[d] + place
+    d = dim % x.ndim
+    place = position(index, x.dims[d])
     axes = [to_expr(a) for a in axes_of(x.dims)]
     valid = (axes[d] - place, place - axes[d])
     view = View(x.dims, src.dims, (*axes[:d], *axes[d + 1 :]), valid)

@@ -61,6 +61,16 @@ def _alias(call: Call, x: Tensor) -> Tensor:
     return x
 
 
+def position(index: ExprLike, size: Expr) -> Expr:
+    """A position, counted from 0; UnsupportedError where it may be counted from either end."""
+    place = to_expr(index)
+    if place.hi < 0:
+        return size + place
+    if not is_nonnegative(place):
+        raise UnsupportedError("[torch] an index that may be negative.")
+    return place
+
+
 def start_of(value: ExprLike | None, size: Expr) -> Expr:
     """A slice's first position, counted from 0 and limited to the size."""
     first = to_expr(0 if value is None else value)
@@ -86,9 +96,8 @@ def _slice(
 
 @op("select.int")
 def _select(call: Call, x: Tensor, dim: int, index: ExprLike) -> Tensor:
-    d, place = dim % x.ndim, to_expr(index)
-    if place.value is not None and place.value < 0:
-        place = x.dims[d] + place
+    d = dim % x.ndim
+    place = position(index, x.dims[d])
     if not is_nonnegative(place) or not is_nonnegative(x.dims[d] - 1 - place):
         raise UnsupportedError("[torch] an index that may be out of range.")
     axes = [to_expr(a) for a in axes_of(call.dims)]
