@@ -78,3 +78,50 @@ def test_set_to_an_input_that_is_then_written():
     y = run(x)
     assert y.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
     assert torch.equal(x, torch.ones(3))
+
+
+def zero_then_read(a, b):
+    a[None].zero_()
+    return a + 1, b + 3
+
+
+def fill_part(a, b):
+    a[0].fill_(2)
+    return a + 1, b + 3
+
+
+def add_to_part(a, b):
+    a[0].add_(1)
+    return a + 1, b * 2
+
+
+def fill_both(a, b):
+    a.fill_(2)
+    b.zero_()
+    return a + 1, b + 1
+
+
+INPUTS_IN_ONE_PLACE = {
+    "expanded and part": lambda x: (x[:1].expand(6), x[:1].expand(6)[1:3]),
+    "expanded and base": lambda x: (x[:1].expand(6), x[:1]),
+    "base and expanded": lambda x: (x[:1], x[:1].expand(6)),
+    "rows and part": lambda x: (x.expand(4, 6), x.expand(4, 6)[:, 1:3]),
+    "windows and base": lambda x: (x.unfold(0, 2, 1), x),
+    "expanded alone": lambda x: (x[:1].expand(6), x.clone()),
+    "rows alone": lambda x: (x.expand(4, 6), x.clone()),
+    "windows alone": lambda x: (x.unfold(0, 2, 1), x.clone()),
+}
+
+
+@pytest.mark.parametrize("inputs", INPUTS_IN_ONE_PLACE.values(), ids=INPUTS_IN_ONE_PLACE)
+@pytest.mark.parametrize("function", [zero_then_read, fill_part, add_to_part, fill_both])
+def test_writes_reach_all_inputs_in_one_place(function, inputs):
+    torch._dynamo.reset()
+    options = {"search": "off", "fallback": "silent"}
+    compiled = torch.compile(function, backend=luminal.torch.backend, options=options)
+    for value in (-2.0, 3.0):
+        mine, theirs = torch.full((6,), value), torch.full((6,), value)
+        with torch.no_grad():
+            want, got = function(*inputs(theirs)), compiled(*inputs(mine))
+        for x, y in zip((mine, *got), (theirs, *want), strict=True):
+            torch.testing.assert_close(x, y, rtol=0, atol=0)

@@ -49,10 +49,14 @@ def prepass(gm: GraphModule) -> str | None:
         if node.op == "call_method" and node.target == "set_" and _of_input(gm, node.args[-1]):
             if any(_writes(n) for n in gm.graph.nodes if n is not node):
                 return "a write in a graph where set_ takes an input's memory"
-        if _writes(node) and node.target not in _METADATA and _is_spread(node.args[0]):
-            if node.op != "call_method" or node.target not in _ALIKE:
+        if _writes(node) and node.target not in _METADATA:
+            spread = _is_spread(node.args[0])
+            if spread and (node.op != "call_method" or node.target not in _ALIKE):
                 return "a write into an expanded tensor"
-            _write_once(gm, node)
+            if _reaches_several(gm, node.args[0], spread):
+                return "a write into an input with several elements in one place"
+            if spread:
+                _write_once(gm, node)
         if node.op == "call_method" and node.target == "masked_fill_":
             _keep_strides(gm, node)
         if node.op != "call_function":
@@ -75,14 +79,35 @@ def _of_input(gm: GraphModule, source: object) -> bool:
     example = source.meta.get("example_value") if isinstance(source, Node) else None
     if not isinstance(example, Tensor) or example.layout != torch.strided:
         return False
-    places = [n.meta.get("example_value") for n in gm.graph.find_nodes(op="placeholder")]
-    storages = {
-        t.untyped_storage()._cdata
-        for t in places
-        if isinstance(t, Tensor) and t.layout == torch.strided
-    }
     known = source.op == "placeholder" or example._is_view()  # type: ignore[union-attr]
-    return known and example.untyped_storage()._cdata in storages
+    return known and bool(_inputs_at(gm, example))
+
+
+def _inputs_at(gm: GraphModule, example: Tensor) -> list[Tensor]:
+    """The inputs that lie in the storage of `example`."""
+    places = [n.meta.get("example_value") for n in gm.graph.find_nodes(op="placeholder")]
+    strided = (t for t in places if isinstance(t, Tensor) and t.layout == torch.strided)
+    storage = example.untyped_storage()._cdata
+    return [t for t in strided if t.untyped_storage()._cdata == storage]
+
+
+def _reaches_several(gm: GraphModule, target: object, spread: bool) -> bool:
+    """True where a write changes elements of inputs that its functional form does not reach."""
+    example = target.meta.get("example_value") if isinstance(target, Node) else None
+    if not isinstance(example, Tensor) or example.layout != torch.strided:
+        return False
+    inputs = _inputs_at(gm, example)
+    return len(inputs) > spread and any(_overlaps_itself(t) for t in inputs)
+
+
+def _overlaps_itself(x: Tensor) -> bool:
+    """True if several elements may lie in one place."""
+    extent = 1
+    for stride, size in sorted(zip(x.stride(), x.shape, strict=True)):
+        if size != 1 and stride < extent:
+            return True
+        extent += (size - 1) * stride
+    return False
 
 
 def _is_spread(target: object) -> bool:
