@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
             sys.exit(0)
-        _stop(f"cannot write: {error.strerror}. Try another output", _EXIT_PROBLEM)
+        _stop(f"cannot write: {error.strerror or error}. Try another output", _EXIT_PROBLEM)
     except MemoryError:
         _stop("not enough memory. Try a smaller --n-ctx or a smaller model", _EXIT_PROBLEM)
     except Exception as error:

@@ -7,10 +7,16 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from luminal.compiler import search_plan
+from luminal.config import Config
+from luminal.function import trace_function
+from luminal.programs import ProgramCache
 from tests.gpu_case import needs_compiler
 
 FOLDER = Path(__file__).resolve().parent.parent / "benchmarks" / "device"
@@ -102,3 +108,23 @@ def test_the_model_predicts_what_bytes_and_operations_say(device):
     chips = timing_model.CHIPS
     times = [timing_model.predict_ms(plan, sizes, chips[c]) for c in ("H100", "H200")]
     assert times[0] > times[1] > moved / chips["H200"].bandwidth_gbs / 1e6
+
+
+@needs_compiler
+def test_the_model_counts_what_each_kernel_asks_for(device):
+    import timing_model
+
+    x, weights = np.ones((4, 256), np.float32), [np.ones((256, 256), np.float32)] * 2
+    graph = trace_function(lambda x, a, b: x @ a @ b, [x, *weights]).graph
+    config = Config(device="cuda-emulated", search="off", cache="off")
+    cache = ProgramCache(config, timing_model.H100)
+    plan = search_plan(graph, config, timing_model.H100, cache, {}, lambda text, share: None)
+    counts, chip = timing_model.counted(plan, {}), timing_model.CHIPS["H200"]
+    assert len(counts) == len(plan.kernels) >= 2
+    for kernel, found in zip(plan.kernels, counts, strict=True):
+        moved = timing_model.moved_bytes(kernel, plan, {})
+        assert (found.sectors_read + found.sectors_written) * 32 >= moved
+        slow = replace(found, sectors_read=10**9)
+        least, most = (timing_model.kernel_us(kernel, plan, {}, chip, n) for n in (None, slow))
+        assert most > 100 * least
+    assert counts[-1].sectors_written * 32 >= 4 * 256 * 4

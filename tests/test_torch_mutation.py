@@ -4,6 +4,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch._dynamo.testing import CompileCounterWithBackend  # noqa: E402
+
 import luminal.torch  # noqa: E402
 
 
@@ -125,3 +127,23 @@ def test_writes_reach_all_inputs_in_one_place(function, inputs):
             want, got = function(*inputs(theirs)), compiled(*inputs(mine))
         for x, y in zip((mine, *got), (theirs, *want), strict=True):
             torch.testing.assert_close(x, y, rtol=0, atol=0)
+
+
+def test_writes_into_neighbours_of_symbolic_sizes_compile_twice():
+    """Inputs in one storage are compared without making the graph one of their sizes."""
+
+    def step(a, b):
+        b.add_(a[:, : b.shape[1]])
+        return a.mul_(2).sum(1) + b.sum(1)
+
+    torch._dynamo.reset()
+    luminal.torch.clear()
+    counter = CompileCounterWithBackend(luminal.torch.backend)
+    run = torch.compile(step, backend=counter)
+    for size in (3, 5, 7, 9):
+        mine = torch.randn(2, 2 * size, 4)
+        theirs = mine.clone()
+        got = run(mine[:, :size], mine[:, size:])
+        torch.testing.assert_close(got, step(theirs[:, :size], theirs[:, size:]))
+        assert torch.equal(mine, theirs)
+    assert counter.frame_count <= 2

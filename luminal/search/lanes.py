@@ -318,9 +318,7 @@ def _across(
     return Schedule((*grid, *loops, *stages, *rows, *steps), regs)
 
 
-def _together(
-    facts: Facts, loads: Sequence[Access], rest: Sequence[Var], rows: int
-) -> int:  # fmt: skip
+def _together(facts: Facts, loads: Sequence[Access], rest: Sequence[Var], rows: int) -> int:
     """How many neighbouring results a thread makes: what they share is read once for them."""
     if not rest or all(rest[-1] in a.axes for a in loads):
         return 1

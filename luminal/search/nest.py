@@ -19,6 +19,7 @@ GROUP = 4
 """Bytes that a dot product instruction sums per lane."""
 CHUNK_US = 12.0
 CHUNKS_PER_CORE, ONLINE_CHUNKS = (4, 24), (4, 64)
+"""At least and at most; parts of online loops share nothing and may be uneven, hence more."""
 
 Step = tuple[Var, int]
 """An axis, and how much of it is left inside."""
@@ -128,9 +129,7 @@ class Point:
     def schedule(self, facts: Facts, nest: Nest) -> Schedule:
         """Loops for the steps that leave less of an axis. The lanes always get theirs, so that
         their number never hangs on an extent."""
-        online = any(
-            isinstance(s, Online) for s in self.steps
-        )  # parts share nothing, may be uneven
+        online = any(isinstance(s, Online) for s in self.steps)
         grid = _grid(facts, nest, self.grid, ONLINE_CHUNKS if online else CHUNKS_PER_CORE)
         items, left = list[Item](grid), {i.axis: i.tile for i in grid}
         last = dict(s for s in self.steps if isinstance(s, tuple))

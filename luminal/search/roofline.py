@@ -131,6 +131,7 @@ class _Walk:
             whole = near or all(self.free.isdisjoint(a.variables()) for a in blocks)
             key = inner.buffer, bool(place.shared) and not whole  # each of a block sums again
             self.loads[key] = max(self.loads.get(key, 0.0), self.points(inner.free & known))
+        # a subterm counts where it is met first; a GPU's threads repeat what has the most axes
         for a in sorted(t.args, key=lambda a: -len(a.free) * self.threads):
             self.visit(a, place)
 

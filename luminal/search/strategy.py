@@ -19,7 +19,7 @@ from luminal.ir.text import kernel_text
 from luminal.search.cache import Cache, digest
 from luminal.search.schedule import Candidate
 from luminal.search.tasks import Scheduled, Task, prepare
-from luminal.search.whole import MeasureWhole, WholePlans
+from luminal.search.whole import CLOSE, KEEP_DEFAULT, MeasureWhole, WholePlans
 
 VERSION = 5
 BUDGETS_S = {"fast": 34.0, "full": 900.0}
@@ -27,8 +27,7 @@ FAST_TRIALS, FULL_TRIALS = 8, 40
 WORTH_SHARE, WORTH_US = 0.01, 20.0
 LEAST_S, SECONDS_PER_MS = 3.0, 3.0
 MUTATIONS, RUNNERS_UP = 24, 12
-GIVE_UP, CLOSE, KEEP_DEFAULT = 1.5, 1.3, 0.97
-FINALISTS, ROUNDS = 4, 3
+GIVE_UP, FINALISTS, ROUNDS = 1.5, 4, 3
 WHOLE_SHARE = 0.3
 INTERRUPTED = "the search was interrupted"
 

@@ -101,13 +101,18 @@ def _reaches_several(gm: GraphModule, target: object, spread: bool) -> bool:
 
 
 def _overlaps_itself(x: Tensor) -> bool:
-    """True if several elements may lie in one place."""
+    """True if several elements may lie in one place, for the sizes that are traced: to compare
+    symbols would make the graph one of these sizes."""
     extent = 1
-    for stride, size in sorted(zip(x.stride(), x.shape, strict=True)):
+    for stride, size in sorted(zip(map(_hint, x.stride()), map(_hint, x.shape), strict=True)):
         if size != 1 and stride < extent:
             return True
         extent += (size - 1) * stride
     return False
+
+
+def _hint(value: int | torch.SymInt) -> int:
+    return value if isinstance(value, int) else getattr(value.node, "hint", None) or 0
 
 
 def _is_spread(target: object) -> bool:
