@@ -90,9 +90,9 @@ def test_a_packed_result_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     trial = Trial(replace(task.kernel, schedule=task.winner), task.buffers, (), 0, check=True)
     assert workbench.run_trial((trial, target, 1, 0)).error == ""
 
-    def generate(plan: Plan, target: Target) -> Program:
+    def generate(plan: Plan, target: Target, **options: object) -> Program:
         kernels: tuple[Kernel, ...] = (spoiled(plan.kernels[0]), *plan.kernels[1:])
-        return honest(replace(plan, kernels=kernels), target)
+        return honest(replace(plan, kernels=kernels), target, **options)
 
     honest = workbench.generate
     monkeypatch.setattr(workbench, "generate", generate)

@@ -25,9 +25,9 @@ def spoiled(kernel: Kernel) -> Kernel:
     return replace(kernel, stores=stores, schedule=None)
 
 
-def _broken(plan: Plan, target: Target) -> Program:
+def _broken(plan: Plan, target: Target, **options: object) -> Program:
     kernels = [k if digest(k.schedule) == os.environ[RIGHT] else spoiled(k) for k in plan.kernels]
-    return generate(replace(plan, kernels=tuple(kernels)), target)
+    return generate(replace(plan, kernels=tuple(kernels)), target, **options)
 
 
 def run_trial(request: tuple[Trial, Target, int, int]) -> Outcome:

@@ -28,13 +28,16 @@ from luminal.ir.plan import Buffer, Buffers, Kernel, Online, Plan, Schedule
 PLACEHOLDER = "luminal.kernel"
 MOST_LINES = 16_000
 Alternatives = Callable[[Kernel], Iterable[Schedule | None]]
+Coder = Callable[[Kernel, tuple[Buffer, ...], Target], KernelCode]
 
 
-def generate(plan: Plan, target: Target, alternatives: Alternatives | None = None) -> Program:
+def generate(
+    plan: Plan, target: Target, alternatives: Alternatives | None = None, code: Coder | None = None
+) -> Program:
     """Source of every distinct kernel of a plan, and which kernel runs which.
 
     Where a schedule cannot be lowered, the first of `alternatives(kernel)` that can is taken (and
-    stands in the plan of the result); without alternatives IllegalSchedule is raised."""
+    stands in the plan of the result), else IllegalSchedule is raised; `code` is `kernel_code`."""
     buffers = {b.name: b for b in plan.buffers}
     known: dict[object, tuple[int, Schedule | None]] = {}
     codes: list[KernelCode] = []
@@ -44,10 +47,10 @@ def generate(plan: Plan, target: Target, alternatives: Alternatives | None = Non
         form = canonical(kernel)
         key = (form.kernel, tuple(_buffers(form, buffers).values()))
         if key not in known:
-            schedule, code = _lower(kernel, target, buffers, alternatives)
-            if code not in codes:
-                codes.append(code)
-            known[key] = codes.index(code), schedule and form.renamed(schedule)
+            schedule, made = _lower(kernel, target, buffers, alternatives, code or kernel_code)
+            if made not in codes:
+                codes.append(made)
+            known[key] = codes.index(made), schedule and form.renamed(schedule)
         call, schedule = known[key]
         kernels.append(replace(kernel, schedule=schedule and form.restored(schedule)))
         calls.append(call)
@@ -55,7 +58,7 @@ def generate(plan: Plan, target: Target, alternatives: Alternatives | None = Non
 
 
 def _lower(
-    kernel: Kernel, target: Target, buffers: Buffers, alternatives: Alternatives | None
+    kernel: Kernel, target: Target, buffers: Buffers, alternatives: Alternatives | None, code: Coder
 ) -> tuple[Schedule | None, KernelCode]:
     """The code of a kernel by its schedule, or by the first alternative that is legal."""
 
@@ -68,7 +71,8 @@ def _lower(
     refused: Exception = InternalError(f"[codegen] {kernel.name} has no schedule.")
     for schedule in choices():
         try:
-            return schedule, _code(replace(kernel, schedule=schedule), target, buffers)
+            form = canonical(replace(kernel, schedule=schedule))
+            return schedule, code(form.kernel, tuple(_buffers(form, buffers).values()), target)
         except IllegalSchedule as error:
             refused = error
     raise refused
@@ -81,14 +85,14 @@ def lower_canonical(kernel: Kernel, target: Target, buffers: Buffers) -> Functio
     return lower(*arguments) if target.kind == "cpu" else gpu.lower(*arguments)[0]
 
 
-def _code(kernel: Kernel, target: Target, buffers: Buffers) -> KernelCode:
-    """Named by what it contains: equal kernels of different plans have equal text."""
+def kernel_code(kernel: Kernel, buffers: tuple[Buffer, ...], target: Target) -> KernelCode:
+    """The code of a canonical kernel, named by what it contains."""
+    named = {b.name: b for b in buffers}
     if target.kind == "cpu":
-        function = lower_canonical(kernel, target, buffers)
+        function = lower(kernel, target, named, PLACEHOLDER)
         code = KernelCode("", print_function(function, target), function.scratch_bytes)
     else:
-        form = canonical(kernel)
-        code = gpu.kernel_code(form.kernel, target, _buffers(form, buffers), PLACEHOLDER)
+        code = gpu.kernel_code(kernel, target, named, PLACEHOLDER)
     if (lines := code.source.count("\n")) > MOST_LINES:  # LLVM would take minutes
         raise IllegalSchedule(f"[schedule] {lines} lines of code are too many.")
     name = f"k{hashlib.sha256(code.source.encode()).hexdigest()[:16]}"

@@ -52,11 +52,12 @@ class WholePlans:
     measure: MeasureWhole
     wrong: Callable[[Task, Schedule], str]
 
-    def run(self, total_us: float, *plans: Plan) -> Times:
-        """Times of plans that take about `total_us`; the contents of constants do not matter."""
+    def run(self, found: Scheduled, *plans: Plan) -> Times:
+        """Times of plans like `found`; the more often it calls each kernel, the fewer rounds."""
         bare = (replace(p, buffers=tuple(replace(b, data=None) for b in p.buffers)) for p in plans)
         dims = tuple((v.name, self.hints[v.name]) for v in plans[0].dims)
-        rounds = int(self.seconds * 1e6 / (len(plans) * max(1.0, total_us)))
+        each = sum(t.time_us for t in found.tasks) / max(1.0, found.total_us)
+        rounds = int(self.seconds * 1e6 * each / (len(plans) * max(1.0, found.total_us)))
         return self.measure(Whole(tuple(bare), dims, min(ROUNDS[1], max(ROUNDS[0], rounds))))
 
     def best(self, found: Sequence[Scheduled]) -> Scheduled:
@@ -67,7 +68,7 @@ class WholePlans:
             return first
         close = [f for f in found if f.total_us <= CLOSE_PLANS * first.total_us][:RIVALS]
         if len(close) > 1:
-            times = self.run(first.total_us, *(f.plan_of({}) for f in close))
+            times = self.run(first, *(f.plan_of({}) for f in close))
             totals = [t[0] for t in times] or [f.total_us for f in close]
             first = min(zip(totals, close, strict=True), key=lambda pair: pair[0])[1]
         self.settle(first)
@@ -79,14 +80,14 @@ class WholePlans:
         options = {t: _finalists(t) for t in found.tasks if t.measured}
         count = max(map(len, options.values()), default=1)
         picks = [{t: o[n % len(o)] for t, o in options.items()} for n in range(count)]
-        times = self.run(found.total_us, *map(found.plan_of, picks)) if count > 1 else ()
+        times = self.run(found, *map(found.plan_of, picks)) if count > 1 else ()
         for task, schedules in options.items() if times else ():
             us = [_each(found, task, t) for t in times[: len(schedules)]]
             order = sorted(range(len(us)), key=lambda n: us[n] * (1 if n else KEEP_DEFAULT))
             self._take(task, [(schedules[n], us[n]) for n in order])
         if times:
             defaults = found.plan_of({t: t.default for t in options})
-            times = self.run(found.total_us, defaults, found.plan_of({}))
+            times = self.run(found, defaults, found.plan_of({}))
             totals = [t[0] for t in times]
             for task in options if totals and totals[1] > totals[0] else ():
                 self._take(task, [(task.default, _each(found, task, times[0]))])
