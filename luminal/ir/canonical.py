@@ -4,7 +4,7 @@ In: a Kernel. Out: the kernel with buffers b0.., axes a0.., dims d0.. numbered i
 what each stood for. Cache keys and shared machine code rest on this."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 from luminal.ir.expr import Var, to_expr
@@ -66,6 +66,6 @@ def _renamed(part: Any, axes: Mapping[str, str]) -> Any:
     if isinstance(part, tuple):
         return tuple(_renamed(p, axes) for p in part)
     if is_dataclass(part) and not isinstance(part, type):
-        values = ((n, getattr(part, n)) for n in part.__match_args__)
+        values = ((f.name, getattr(part, f.name)) for f in fields(part))
         return type(part)(*(axes[v] if n == "axis" else _renamed(v, axes) for n, v in values))
     return part
