@@ -9,12 +9,15 @@ from luminal.config import Config
 from luminal.ir import Plan, Schedule
 from luminal.ir.graph import ConstantData
 from luminal.runtime.device import select_target
+from luminal.search.excerpt import excerpt
 from luminal.search.strategy import INTERRUPTED, Outcome, Trial, choose, shortlist
 from luminal.search.tasks import Scheduled, prepare
-from luminal.search.whole import Times, Whole, WholePlans, fits
+from luminal.search.whole import Times, Whole, WholePlans
 from luminal.workbench import run
 from tests.search_kernels import AVX512, ZOO
 from tests.test_search_strategy import plan_of
+
+CACHED = 1 << 40
 
 
 def measured(*names: str, tried: int = 3) -> Scheduled:
@@ -44,7 +47,7 @@ class Clock:
 
 
 def plans(clock: Clock, wrong: Schedule | None = None) -> WholePlans:
-    return WholePlans({}, 1.0, clock, lambda task, s: "differs" if s == wrong else "")
+    return WholePlans({}, CACHED, 1.0, clock, lambda task, s: "differs" if s == wrong else "")
 
 
 def test_a_task_takes_what_is_fastest_in_the_plan() -> None:
@@ -86,7 +89,7 @@ def test_all_winners_together_have_to_beat_all_defaults() -> None:
         return tuple((100.0, 100.0) if p.kernels[0].schedule == task.default else (total, 50.0)
                      for p in whole.plans)  # fmt: skip
 
-    WholePlans({}, 1.0, clock, lambda task, s: "").best([found])
+    WholePlans({}, CACHED, 1.0, clock, lambda task, s: "").best([found])
     assert len(turns) == 2 and task.winner == task.default
 
 
@@ -101,14 +104,14 @@ def test_of_plans_nearly_as_fast_the_faster_whole_wins() -> None:
         log.append(whole)
         return tuple((50.0 if p.notes else 100.0, 100.0) for p in whole.plans)
 
-    assert WholePlans({}, 1.0, clock, lambda task, s: "").best([slow, two, one]) is two
+    assert WholePlans({}, CACHED, 1.0, clock, lambda task, s: "").best([slow, two, one]) is two
     assert len(log[0].plans) == 2
 
 
 def test_plans_that_cannot_be_run_keep_what_was_found_alone() -> None:
     found = measured("matmul")
     alone = found.tasks[0].winner
-    assert WholePlans({}, 1.0, lambda whole: (), lambda task, s: "").best([found]) is found
+    assert WholePlans({}, CACHED, 1.0, lambda whole: (), lambda task, s: "").best([found]) is found
     assert found.tasks[0].winner == alone
 
 
@@ -116,9 +119,9 @@ def test_large_plans_and_plans_of_unknown_sizes_are_not_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found = measured("matmul")
-    assert fits(found.plan, {})
-    monkeypatch.setattr("luminal.search.whole.BYTES", 100)
-    assert not fits(found.plan, {})
+    assert excerpt(found, {}, CACHED)
+    monkeypatch.setattr("luminal.search.excerpt.BYTES", 100)
+    assert not excerpt(found, {}, CACHED)
     clock = Clock(found, {})
     plans(clock).best([found])
     assert not clock.log

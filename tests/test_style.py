@@ -14,7 +14,7 @@ CORE = (
     "ir/", "rewrite/", "search/", "codegen/", "runtime/", "compiler.py", "config.py", "errors.py",
     "debug.py", "__init__.py", "frontend/tensor.py", "frontend/functional.py",
 )  # fmt: skip
-CORE_LIMIT = 10_527
+CORE_LIMIT = 10_597
 GPU = (
     "codegen/barriers.py", "codegen/blocks.py", "codegen/cstyle", "codegen/cuda.py",
     "codegen/dialects.py", "codegen/gpu.py", "codegen/lanes.py", "codegen/matrix.py",

@@ -5,6 +5,7 @@ what each stood for. Cache keys and shared machine code rest on this."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from luminal.ir.expr import Var, to_expr
@@ -33,11 +34,11 @@ class Canonical:
         return found
 
     def renamed(self, schedule: Schedule) -> Schedule:
-        return _renamed(schedule, self.axes)
+        return _schedule(schedule, tuple(self.axes.items()))
 
     def restored(self, schedule: Schedule) -> Schedule:
         """A schedule of the canonical kernel under the old names."""
-        return _renamed(schedule, {new: old for old, new in self.axes.items()})
+        return _schedule(schedule, tuple((new, old) for old, new in self.axes.items()))
 
 
 def canonical(kernel: Kernel) -> Canonical:
@@ -55,14 +56,20 @@ def canonical(kernel: Kernel) -> Canonical:
         for s in kernel.stores
     )
     made = Kernel("k", tuple(axes[a] for a in kernel.axes), stores,
-                  kernel.schedule and _renamed(kernel.schedule, names),
+                  kernel.schedule and _schedule(kernel.schedule, tuple(names.items())),
                   tuple(names[a] for a in kernel.ordered),
                   tuple(dims[v] for v in kernel.sizes))  # fmt: skip
     return Canonical(made, buffers, dims, names)
 
 
+@lru_cache(maxsize=1024)
+def _schedule(schedule: Schedule, axes: tuple[tuple[str, str], ...]) -> Schedule:
+    """The schedule with other names of axes; layers that repeat share them."""
+    return _renamed(schedule, dict(axes))
+
+
 def _renamed(part: Any, axes: Mapping[str, str]) -> Any:
-    """A schedule, or a part of one, with other names of axes."""
+    """A part of a schedule with other names of axes."""
     if isinstance(part, tuple):
         return tuple(_renamed(p, axes) for p in part)
     if is_dataclass(part) and not isinstance(part, type):

@@ -88,7 +88,9 @@ def choose(
         if whole is not None:
             search.report("whole plans", min(s.total_us for s in tuned))
             seconds = search.budget_s * WHOLE_SHARE / 3
-            tuned = [WholePlans(hints or {}, seconds, whole, search.wrong).best(tuned)]
+            cached = 2 * (target.l3_bytes + target.cores * target.l2_bytes)
+            in_turn = WholePlans(hints or {}, cached, seconds, whole, search.wrong)
+            tuned = [in_turn.best(tuned)]
         best = min(tuned, key=lambda s: s.total_us)
         search.confirm(best.tasks)
     except KeyboardInterrupt:

@@ -7,13 +7,12 @@ model's choice of schedules."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from math import prod
+from dataclasses import dataclass
 
 from luminal.ir import Plan, Schedule
+from luminal.search.excerpt import Excerpt, Timed, excerpt
 from luminal.search.tasks import Scheduled, Task
 
-BYTES = 1 << 30
 FINALISTS, CLOSE, KEEP_DEFAULT = 3, 1.3, 0.97
 CLOSE_PLANS, RIVALS = 1.1, 2
 ROUNDS = (3, 15)
@@ -32,76 +31,66 @@ Times = tuple[tuple[float, ...], ...]
 """Median microseconds of a call of each plan, then those of its kernels one by one; empty if they
 could not be run."""
 MeasureWhole = Callable[[Whole], Times]
-
-
-def fits(plan: Plan, hints: Mapping[str, int]) -> bool:
-    """Whether a copy of all its buffers, of typical sizes, is small enough to make."""
-    if any(v.name not in hints for v in plan.dims):
-        return False
-    sizes = ((*(e.evaluate(hints) for e in b.shape), b.dtype.bits) for b in plan.buffers)
-    return sum(map(prod, sizes)) // 8 <= BYTES
+Picks = Mapping[Task, Schedule]
 
 
 @dataclass(frozen=True, slots=True)
 class WholePlans:
-    """Runs plans for `seconds` at most, not counting that they are compiled. `wrong` compares a
-    schedule with the oracle."""
+    """Runs plans, or as much of them as caches of so many bytes cannot hold, for `seconds` at most,
+    not counting that they are compiled. `wrong` compares a schedule with the oracle."""
 
     hints: Mapping[str, int]
+    cached_bytes: int
     seconds: float
     measure: MeasureWhole
     wrong: Callable[[Task, Schedule], str]
 
-    def run(self, found: Scheduled, *plans: Plan) -> Times:
-        """Times of plans like `found`; the more often it calls each kernel, the fewer rounds."""
-        bare = (replace(p, buffers=tuple(replace(b, data=None) for b in p.buffers)) for p in plans)
-        dims = tuple((v.name, self.hints[v.name]) for v in plans[0].dims)
-        each = sum(t.time_us for t in found.tasks) / max(1.0, found.total_us)
-        rounds = int(self.seconds * 1e6 * each / (len(plans) * max(1.0, found.total_us)))
-        return self.measure(Whole(tuple(bare), dims, min(ROUNDS[1], max(ROUNDS[0], rounds))))
+    def run(self, *picked: tuple[Excerpt, Picks]) -> list[Timed]:
+        """Times with picked schedules, one for each or none at all; the more often each kernel is
+        called, the fewer rounds."""
+        part = picked[0][0]
+        once_us = sum(t.time_us for t in part.found.tasks)
+        part_us = max(1.0, sum(t.time_us for t in part.calls))
+        most = min(ROUNDS[1], self.seconds * 1e6 / (len(picked) * part_us))
+        dims = tuple((v.name, self.hints[v.name]) for v in part.found.plan.dims)
+        rounds = max(ROUNDS[0], int(most * once_us / part_us))
+        times = self.measure(Whole(tuple(e.plan_of(p) for e, p in picked), dims, rounds))
+        return [e.timed(t) for (e, _), t in zip(picked, times, strict=True)] if times else []
 
     def best(self, found: Sequence[Scheduled]) -> Scheduled:
         """The fastest with its tasks settled; `found` are not empty."""
         found = sorted(found, key=lambda f: f.total_us)
-        first = found[0]
-        if not fits(first.plan, self.hints):
-            return first
-        close = [f for f in found if f.total_us <= CLOSE_PLANS * first.total_us][:RIVALS]
-        if len(close) > 1:
-            times = self.run(first, *(f.plan_of({}) for f in close))
-            totals = [t[0] for t in times] or [f.total_us for f in close]
-            first = min(zip(totals, close, strict=True), key=lambda pair: pair[0])[1]
-        self.settle(first)
-        return first
+        near = [f for f in found if f.total_us <= CLOSE_PLANS * found[0].total_us][:RIVALS]
+        parts = [excerpt(f, self.hints, self.cached_bytes) for f in near]
+        runs = [p for p in parts if p is not None]
+        if len(runs) < len(near):
+            return found[0]
+        if len(runs) > 1 and (times := self.run(*((p, {}) for p in runs))):
+            best = min(range(len(runs)), key=lambda n: times[n].total_us)
+            runs = [runs[best]]
+        self.settle(runs[0])
+        return runs[0].found
 
-    def settle(self, found: Scheduled) -> None:
+    def settle(self, part: Excerpt) -> None:
         """Choose each task's winner among its fastest and its default, in the plan; then all
         winners together have to beat all defaults."""
-        options = {t: _finalists(t) for t in found.tasks if t.measured}
+        options = {t: _finalists(t) for t in part.found.tasks if t.measured}
         count = max(map(len, options.values()), default=1)
         picks = [{t: o[n % len(o)] for t, o in options.items()} for n in range(count)]
-        times = self.run(found, *map(found.plan_of, picks)) if count > 1 else ()
+        times = self.run(*((part, p) for p in picks)) if count > 1 else []
         for task, schedules in options.items() if times else ():
-            us = [_each(found, task, t) for t in times[: len(schedules)]]
+            us = [t.each_us[task] for t in times[: len(schedules)]]
             order = sorted(range(len(us)), key=lambda n: us[n] * (1 if n else KEEP_DEFAULT))
             self._take(task, [(schedules[n], us[n]) for n in order])
-        if times:
-            defaults = found.plan_of({t: t.default for t in options})
-            times = self.run(found, defaults, found.plan_of({}))
-            totals = [t[0] for t in times]
-            for task in options if totals and totals[1] > totals[0] else ():
-                self._take(task, [(task.default, _each(found, task, times[0]))])
+        if times and (times := self.run((part, {t: t.default for t in options}), (part, {}))):
+            default, winners = times
+            for task in options if winners.total_us > default.total_us else ():
+                self._take(task, [(task.default, default.each_us[task])])
 
     def _take(self, task: Task, timed: Sequence[tuple[Schedule, float]]) -> None:
         """The first schedule that is right becomes the winner."""
         right = (p for p in timed if p[0] == task.winner or not self.wrong(task, p[0]))
         task.winner, task.time_us = next(right, (task.winner, task.time_us))
-
-
-def _each(found: Scheduled, task: Task, times: tuple[float, ...]) -> float:
-    """What a call of the task took on average."""
-    calls = zip(found.calls, times[1:], strict=True)
-    return sum(us for call, us in calls if call is task) / task.uses
 
 
 def _finalists(task: Task) -> list[Schedule]:
