@@ -45,7 +45,7 @@ def _compiled(
     found = recall(key, example_inputs, config, chosen.freeze) if key is not None else None
     if found is not None:
         exclude_empty(gm, shape_environment())
-        return direct(found)
+        return direct(found, gm)
     recorder = Recorder.start(key)
     check_sizes(gm, shape_environment(), writes(gm))
     try:

@@ -64,7 +64,10 @@ class _Builder:
         recipe = assemble(self.gm, self.symbols, found, parts, self.statics)
         if all(p.recipe is not None for p in parts.values()):
             recipe.parts = {n: p.recipe for n, p in parts.items() if p.recipe is not None}
-        return bind(recipe, {n: p.bound for n, p in parts.items() if p.bound is not None})
+        bound = {n: p.bound for n, p in parts.items() if p.bound is not None}
+        inputs = self.gm.graph.find_nodes(op="placeholder")
+        gradients = [i for i, n in enumerate(inputs) if n.name.startswith("tangents")]
+        return bind(recipe, bound, self.gm.forward, gradients if self.kind == "backward" else ())
 
     def _supports(self, node: Node) -> bool:
         if node in self.refused:

@@ -7,12 +7,14 @@ calls are compiled or loaded (`bind`). A recipe that is `storable` means the sam
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import torch
+from torch._C._functorch import is_functorch_wrapped_tensor, is_legacy_batchedtensor
+from torch.autograd import forward_ad
 
 from luminal.frontend.torch.storage import CPU, Recycler, allocator
 from luminal.frontend.torch.weights import Weights
@@ -103,15 +105,21 @@ def exact(x: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
     return torch.empty_strided(x.shape, strides, dtype=x.dtype, device=x.device).copy_(x)
 
 
-def bind(recipe: Recipe, parts: Mapping[int, Bound]) -> Function:
-    """The callable: boxed, that is, it takes a list and empties it."""
+def bind(
+    recipe: Recipe, parts: Mapping[int, Bound], eager: Callable[..., object] | None = None,
+    gradients: Sequence[int] = (),
+) -> Function:  # fmt: skip
+    """The callable: boxed, that is, it takes a list and empties it. `eager` does the same where the
+    inputs that are gradients, by position, are batched (`is_grads_batched=True`)."""
     environment: dict[str, object] = {
         "as_strided": torch.as_strided,
         "empty": allocator(recipe.device),
         "exact": exact,
+        "forward_ad": forward_ad,
         "math": math,
         "plain": partial(torch.empty, device=recipe.device),
         "torch": torch,
+        "wrapped": _wrapped,
     }
     for name, value in recipe.constants.items():
         match value:
@@ -122,15 +130,28 @@ def bind(recipe: Recipe, parts: Mapping[int, Bound]) -> Function:
         environment[name] = value
     listed = "".join(name + ", " for name in recipe.inputs)
     take = f"    {listed}= args\n    args.clear()\n" if listed else ""
+    if gradients:
+        tested = ", ".join(recipe.inputs[n] for n in gradients)
+        take += f"    if wrapped({tested}): return eager({listed})\n"
+        environment["eager"] = eager
     function = _made(f"def call(args):\n{take}", recipe, environment)
     function._boxed_call = True
     return function
 
 
-def unboxed(function: Function) -> Callable[..., tuple[object, ...]]:
-    """The same callable with an argument for each input."""
+def _wrapped(*tensors: torch.Tensor) -> bool:
+    """True if a tensor is a batch of tensors, without memory of its own."""
+    return any(is_legacy_batchedtensor(t) or is_functorch_wrapped_tensor(t) for t in tensors)
+
+
+def unboxed(function: Function, eager: Callable[..., object]) -> Callable[..., tuple[object, ...]]:
+    """The same callable with an argument for each input. `eager` does the same for tensors that
+    carry tangents (forward-mode differentiation)."""
     recipe: Recipe = function.recipe  # type: ignore[attr-defined]
-    return _made(f"def call({', '.join(recipe.inputs)}):\n", recipe, function.__globals__)  # type: ignore[attr-defined]
+    listed = ", ".join(recipe.inputs)
+    aside = f"    if forward_ad._current_level >= 0: return eager({listed})\n"
+    environment = {**function.__globals__, "eager": eager}  # type: ignore[attr-defined]
+    return _made(f"def call({listed}):\n{aside}", recipe, environment)
 
 
 def _made(head: str, recipe: Recipe, environment: dict[str, object]) -> Any:

@@ -71,6 +71,8 @@ def _traced(
         keep_inference_input_mutations=True,
     )
     compiled = compile_graph(gm if folded is None else folded.module, example_inputs)
+    if notes.metadata is not None:
+        notes.metadata.bw_donated_idxs = []  # saved tensors stay: graphs may be retained
     if views_of_merged(notes):
         return run_whole(
             gm, "results are views of inputs that overlap and are written", chosen

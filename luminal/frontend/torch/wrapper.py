@@ -1,4 +1,4 @@
-"""What runs around a compiled graph at each call: the overlap check, and the short way in.
+"""What runs around a compiled graph at each call: what has to run in eager, and the short way in.
 
 In: what AOTAutograd returned and what was noted while it compiled. Out: the callable for Dynamo.
 """
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 from torch.fx import GraphModule
 
 from luminal.frontend.torch.recipe import Recipe, unboxed
@@ -54,16 +55,14 @@ def wrap(
     compiled: Function, notes: Notes, gm: GraphModule, example_inputs: Sequence[object]
 ) -> tuple[Function, Recipe | None]:
     """The callable for Dynamo, and the recipe of what it calls if it does nothing else."""
-    if notes.mutated:
-        return _checking(compiled, notes.mutated, gm, example_inputs), None
     if is_direct(notes, len(example_inputs)) and notes.inner is not None:
-        return direct(notes.inner), notes.inner.recipe
-    return compiled, None
+        return direct(notes.inner, gm), notes.inner.recipe
+    return _checking(compiled, notes.mutated, gm, example_inputs), None
 
 
-def direct(inner: Function) -> Function:
+def direct(inner: Function, gm: GraphModule) -> Function:
     """The callable for Dynamo that does what a boxed function does and nothing else."""
-    return torch._dynamo.disable(unboxed(inner), reason="compiled by luminal")
+    return torch._dynamo.disable(unboxed(inner, gm.forward), reason="compiled by luminal")
 
 
 def is_direct(notes: Notes, count: int) -> bool:
@@ -103,11 +102,12 @@ def _is_subclass(kind: type) -> bool:
 def _checking(
     compiled: Function, mutated: frozenset[int], gm: GraphModule, example: Sequence[object]
 ) -> Function:
-    """Runs Dynamo's graph in eager where inputs overlap in another way than they did at first."""
+    """Runs Dynamo's graph in eager where tensors carry tangents (forward-mode differentiation), and
+    where inputs overlap in another way than they did at first."""
     known = _overlap(example, mutated)
 
     def run(*args: object) -> object:
-        if _overlap(args, mutated) != known:
+        if forward_ad._current_level >= 0 or (mutated and _overlap(args, mutated) != known):
             return gm.forward(*args)
         return compiled(*args)
 
