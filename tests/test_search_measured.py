@@ -10,6 +10,8 @@ import pytest
 
 from luminal import workbench
 from luminal.config import Config
+from luminal.ir.expr import Var
+from luminal.ir.layout import Layout
 from luminal.ir.plan import Kernel, Plan, Schedule
 from luminal.ir.program import Program
 from luminal.ir.target import Target
@@ -99,6 +101,32 @@ def test_a_packed_result_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     workbench._bench.cache_clear()
     assert "differ from the oracle" in workbench.run_trial((trial, target, 1, 0)).error
     workbench._bench.cache_clear()
+
+
+@pytest.mark.parametrize("layout", [(), ((1, 16), (0, 1), (1, 1)), ((0, 4), (1, 1), (0, 1))])
+def test_an_operand_of_symbolic_size_is_measured_in_any_layout(layout: Layout) -> None:
+    target, rows = select_target("native"), Var("m", 1, 64)
+    task = prepare(plan_of(matmul(rows, 48, 32)), target, {"m": 13}, {}).tasks[0]
+    moved = {task.buffers[0].name: layout}
+    buffers = tuple(replace(b, layout=moved.get(b.name, b.layout)) for b in task.buffers)
+    assert [bool(e.variables()) for e in buffers[0].shape] == [True, False]
+    trial = Trial(replace(task.kernel, schedule=Schedule()), buffers, task.hints, 1, check=True)
+    outcome = workbench.run_trial((trial, target, 1, 0))
+    assert outcome.error == "" and 0 < outcome.time_us < 1e6
+
+
+def test_a_candidate_is_not_given_up_for_its_first_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which finds neither data nor code in the caches."""
+    target, runs = select_target("native"), [900.0, 10.0, 8.0, 9.0, 7.0, 800.0, 300.0, 250.0]
+    task = task_of(plan_of(layernorm(8, 40)), target)
+
+    def time_us(*_: object, repeats: int) -> list[float]:
+        return [min(runs.pop(0) for _ in range(repeats))]
+
+    monkeypatch.setattr(Executor, "time_us", time_us)
+    trial = Trial(replace(task.kernel, schedule=task.winner), task.buffers, (), 3, give_up_us=20.0)
+    assert workbench.run_trial((trial, target, 1, 0)) == Outcome(7.0)
+    assert workbench.run_trial((trial, target, 1, 0)) == Outcome(300.0)  # slow when warm, too
 
 
 def test_the_results_of_another_candidate_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -149,5 +149,5 @@ def _packed(buffer: Buffer, array: np.ndarray) -> np.ndarray:
         flat = layout.pack(array[..., : buffer.shape[-1].value], buffer.layout)
         flat = np.concatenate((flat, np.zeros(flat.size % 2, np.uint8)))
         return np.bitwise_or(flat[0::2], flat[1::2] << 4, _beside(flat.size // 2))
-    count = layout.size(buffer.shape, buffer.layout).evaluate({})
+    count = layout.size(tuple(map(to_expr, array.shape)), buffer.layout).evaluate({})
     return layout.pack(array, buffer.layout, _beside(count * array.itemsize).view(array.dtype))

@@ -36,7 +36,7 @@ INTERRUPTED = "the search was interrupted"
 class Trial:
     """One run to make: a scheduled kernel, its buffers with layouts, sizes of its dims.
 
-    After one warm-up the best of `repeats` counts (0: none is made); past `give_up_us` one run is
+    The best of `repeats` after two that warm up counts (0: none is made); past `give_up_us` two are
     enough. With `check` sampled results are compared with the oracle."""
 
     kernel: Kernel

@@ -13,7 +13,7 @@ from luminal.ir import Plan, Schedule
 from luminal.search.excerpt import Excerpt, Timed, excerpt
 from luminal.search.tasks import Scheduled, Task
 
-FINALISTS, CLOSE, KEEP_DEFAULT = 3, 1.3, 0.97
+FINALISTS, CLOSE, KEEP_DEFAULT = 5, 2.0, 0.97
 CLOSE_PLANS, RIVALS = 1.1, 2
 ROUNDS = (3, 15)
 
