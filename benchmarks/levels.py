@@ -89,9 +89,10 @@ def _traced(full_s: float) -> Iterator[_Trace]:
 
     class Recorder(Worker):
         def call(self, request: Any, timeout_s: float | None = None) -> Any:
-            trial, outcome = request[0], super().call(request, timeout_s)
-            at = time.perf_counter() - trace.start
-            trace.tried.append((at, trial.kernel, trial.buffers, outcome.time_us, outcome.error))
+            asked, outcome = request[0], super().call(request, timeout_s)
+            if isinstance(asked, strategy.Trial):
+                made = asked.kernel, asked.buffers, outcome.time_us, outcome.error
+                trace.tried.append((time.perf_counter() - trace.start, *made))
             return outcome
 
     plain = compiler.search_plan
@@ -109,7 +110,7 @@ def _traced(full_s: float) -> Iterator[_Trace]:
 
 
 def _compiled(model: nn.Module, inputs: tuple[Tensor, ...], search: str, cache: str) -> Run:
-    options: dict[str, Any] = {"search": search, "cache": cache, "progress": "off"}
+    options = {"search": search, "cache": cache, "progress": "off", "fallback": "error"}
     run = torch.compile(model.forward, backend="luminal", dynamic=False, options=options)
     return lambda: run(*inputs)
 

@@ -21,7 +21,7 @@ from luminal.search.schedule import Candidate
 from luminal.search.tasks import Scheduled, Task, prepare
 from luminal.search.whole import CLOSE, KEEP_DEFAULT, MeasureWhole, WholePlans
 
-VERSION = 5
+VERSION = 6
 BUDGETS_S = {"fast": 34.0, "full": 900.0}
 FAST_TRIALS, FULL_TRIALS = 8, 40
 WORTH_SHARE, WORTH_US = 0.01, 20.0
