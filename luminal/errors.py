@@ -30,8 +30,8 @@ class ArgumentError(LuminalError, ValueError):
     """An argument has a value that is not accepted."""
 
 
-class OutOfRangeError(LuminalError, IndexError):
-    """An index lies outside the dimension that it indexes."""
+class OutOfRangeError(LuminalError, IndexError, RuntimeError):
+    """An index lies outside the dimension that it indexes. PyTorch raises the one or the other."""
 
 
 class WeightsError(LuminalError, ValueError):
