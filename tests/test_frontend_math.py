@@ -280,6 +280,18 @@ def test_pow_more():
     check(F.pow, torch.pow, base, torch.arange(0, 64, 2) / 64, rtol=3e-7, atol=0.0)
 
 
+def test_whole_powers_in_double_precision_are_exact():
+    """So that they can be cut to integers; signs, zeros and infinities are those of C's pow."""
+    base, exponent = torch.arange(1, 30, dtype=torch.float64)[:, None], torch.arange(12.0).double()
+    fits = base**exponent < 2**53
+    check(lambda x, y, m: F.where(m, x**y, 0.0), lambda x, y, m: torch.where(m, x**y, 0.0),
+          base, exponent, fits, rtol=0.0, atol=0.0)  # fmt: skip
+    check(lambda x: 10.0**x, lambda x: 10.0**x, torch.arange(23.0).double(), rtol=0.0, atol=0.0)
+    odd = torch.tensor([0.0, -0.0, INF, -INF, NAN, -2.0, -1.0, 1.0, 1e200, 1e-200]).double()
+    whole = torch.tensor([0.0, -0.0, 1, -1, 2, -3, 31, -31, 32, 33, 0.5, INF, -INF, NAN]).double()
+    check(F.pow, torch.pow, odd[:, None], whole, rtol=1e-13, atol=0.0)
+
+
 def test_where_and_clamp():
     c = torch.tensor([[True], [False]])
     check(F.where, torch.where, c, torch.randn(3), torch.randn(2, 3), symbolic=True)

@@ -63,3 +63,14 @@ def test_views_at_places_that_depend_on_data_are_no_views():
         x = torch.arange(12.0).reshape(3, 4)
         for k in (0, 2):
             torch.testing.assert_close(g(x, torch.tensor(k)), f(x, torch.tensor(k)))
+
+
+@pytest.mark.parametrize("ends", [(0, 3, 4, 10), (-3, 6, 50, 2.0), (3.5, -12, 4, 7), (4, 2, 4, 3)])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.float64])
+def test_whole_steps_of_a_logarithmic_range(ends, dtype):
+    def f(x):
+        start, end, steps, base = ends
+        return x + torch.logspace(start, end, steps, base=base, dtype=dtype), (10.0**x).long()
+
+    x = torch.arange(ends[2] % 20).double()[:1]
+    torch.testing.assert_close(compiled(f)(x), f(x), rtol=1e-14, atol=0.0)

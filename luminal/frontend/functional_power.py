@@ -72,12 +72,26 @@ def _integer_power(a: Tensor, b: Tensor) -> Tensor:
     return where(lt(b, 0), where(unit, out, 0), out)
 
 
+def _small_power(x: Tensor, n: Tensor) -> Tensor:
+    """x to the power n, a whole number below 32; exact where the result has no more digits."""
+    out = _one(x)
+    for _ in range(5):
+        half = floor(mul(n, 0.5))
+        out = where(eq(add(half, half), n), out, mul(out, x))
+        x, n = mul(x, x), half
+    return out
+
+
 def _float_power(a: Tensor, b: Tensor) -> Tensor:
     """exp2(b log2 |a|), in f64 for the digits, with the sign rules of C's pow."""
     x, y = cast(a, f64), cast(b, f64)
     size = exp2(mul(y, log2(abs(x))))
-    size = where(logical_or(eq(y, 0.0), eq(x, 1.0)), 1.0, size)
+    size = where(logical_or(eq(y, 0.0), eq(abs(x), 1.0)), 1.0, size)
     whole = eq(floor(y), y)
+    if a.dtype == f64:  # which has no digits to spare
+        small = _small_power(abs(x), abs(y))
+        small = where(lt(y, 0.0), reciprocal(small), small)
+        size = where(logical_and(whole, lt(abs(y), 32.0)), small, size)
     odd = eq(remainder(y, 2.0), 1.0)
     real = logical_or(whole, logical_or(eq(x, -inf), eq(x, 0.0)))
     signed = where(odd, neg(size), where(real, size, float("nan")))
