@@ -92,22 +92,39 @@ def test_programs(name, device):
     made = [luminal.compile(function, list(inputs), search="off", device=d)
             for d in ("cpu", device)]  # fmt: skip
     want, got = (np.asarray(m(*inputs)) for m in made)
-    np.testing.assert_allclose(got, want, 1e-4, 2e-5)
+    close(got, want)
+
+
+def close(got, want):
+    """Matrix instructions take weights of attention that are rounded to halves."""
+    tolerance = (2e-3, 1e-3) if want.dtype == np.float16 else (1e-4, 2e-5)
+    np.testing.assert_allclose(got, want, *tolerance)
+
+
+@devices
+def test_scaled_powers_over_padded_axes(device, monkeypatch):
+    """In one pass: rows of the lowest scores, 21 rows and keys in blocks of 32 and 4."""
+    compare_candidates("masked_rows", device, 4, monkeypatch)
 
 
 @pytest.mark.nightly
+@devices
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_every_candidate_is_right(name, monkeypatch):
+def test_every_candidate_is_right(name, device, monkeypatch):
     """All schedules that the model makes, not only its first."""
+    compare_candidates(name, device, 16, monkeypatch)
+
+
+def compare_candidates(name, device, count, monkeypatch):
     function, inputs = PROGRAMS[name]
     want = np.asarray(luminal.compile(function, list(inputs), search="off", device="cpu")(*inputs))
     every = tasks.candidates
     monkeypatch.setenv("LUMINAL_CACHE", "off")
-    for number in range(16):
+    for number in range(count):
         monkeypatch.setattr(tasks, "candidates", lambda *a, **_: every(*a[:5])[number:][:1]
                             or every(*a[:5])[-1:])  # fmt: skip
-        made = luminal.compile(function, list(inputs), search="off", device=DEVICES[0])
-        np.testing.assert_allclose(np.asarray(made(*inputs)), want, 1e-4, 2e-5)
+        made = luminal.compile(function, list(inputs), search="off", device=device)
+        close(np.asarray(made(*inputs)), want)
 
 
 def compiled(graph: Graph, device: str) -> Compiled:

@@ -84,12 +84,11 @@ class Padding:
             if t.op == "sum":
                 new_axes = (a for a in new_axes if not self._vanishes(args[0], a))
             mask = self._inside(new_axes)
-            least = (0 if t.op in ("sum", "wsum") else lowest(t.args[0].dtype), 0)
-            fills = (constant(fill, a.dtype) for a, fill in zip(args, least))
-            args = [
-                a if t.op == "rsum" and a.op == "const" else select(mask, a, fill)
-                for a, fill in zip(args, fills)
-            ]  # fmt: skip; a weight there is 0
+            x, *scales = args
+            least = 0 if t.op in ("sum", "wsum") else lowest(x.dtype)
+            value = [scales.pop()] if t.op == "rsum" else []  # whose weight there is 0
+            value = [v if v.op == "const" else select(mask, v, constant(0, v.dtype)) for v in value]
+            args = [select(mask, x, constant(least, x.dtype)), *scales, *value]
             return tm.reduction(t.op, tuple(self.known[a] for a in t.axes), *args)
         new = tm.rebuild(t, tuple(args), self.expr)
         source = new.args[0] if new.op == "cast" and new.args[0].dtype.storage else new
